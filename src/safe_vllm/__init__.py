@@ -1,0 +1,1 @@
+"""A launcher for ``vllm serve`` that survives GPU kernel faults."""

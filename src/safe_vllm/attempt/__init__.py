@@ -1,0 +1,1 @@
+"""Running vLLM once. The only folder that touches processes."""

@@ -1,0 +1,1 @@
+"""Facts about vLLM as data, each with a link to its source."""

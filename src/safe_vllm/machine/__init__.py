@@ -1,0 +1,1 @@
+"""What this machine and this installation are. Reads, never changes."""

@@ -1,0 +1,1 @@
+"""What to run: intent, profile and machine in, a ladder of rungs out. Pure."""

@@ -1,0 +1,40 @@
+"""What the operator asked for, before anything is decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how often. Seconds unless the name says otherwise."""
+
+    max_attempts: int = 8
+    stop_timeout_s: float = 60.0
+    """From the request to stop until SIGKILL."""
+    fault_grace_s: float = 20.0
+    """From a fault line in the output to our own action."""
+    backoff_s: float = 2.0
+    """Before the second attempt; it doubles from attempt to attempt, up to 60."""
+    proving_window_s: float = 600.0
+    """A server that died later than this after it was ready had proven its rung."""
+    start_timeout_s: float | None = None
+    """From spawn until ready; ``None``: as long as it makes progress."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """The operator's words for vLLM, and what our own options said."""
+
+    words: tuple[str, ...]
+    """Every word after ``serve``, verbatim."""
+    vllm: tuple[str, ...] = ("vllm",)
+    profile: str | None = None
+    """A name or a file; ``None``: choose one for this machine."""
+    profile_dir: str | None = None
+    wants_canary: bool = True
+    output: str = "text"
+    """``text`` or ``json``: how our own lines on stderr look."""
+    events: str | None = None
+    """A file that gets one JSON object per event."""
+    limits: Limits = field(default_factory=Limits)

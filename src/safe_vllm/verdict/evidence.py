@@ -1,0 +1,97 @@
+"""What was observed of an attempt, and the verdict that is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["root", "echo", "advice", "benign", "marker"]
+"""Is the cause; repeats it; only suggests; means nothing; tells where vLLM is or what it uses."""
+
+Action = Literal["retry-safer", "retry-same", "stop", "none"]
+
+PHASES = ("init", "autotune", "capture", "first-inference", "serving", "shutdown")
+
+FAULTS = frozenset(
+    "illegal-memory-access illegal-instruction misaligned-address launch-failure device-assert gpu-coredump "
+    "engine-signal library-exec-failed hang collective-timeout gpu-oom kv-cache host-oom shm backend-refused "
+    "bad-argument bad-config bad-model port-in-use hub permission no-gpu driver unsupported-gpu toolchain board "
+    "disk-full nccl-init stopped none unknown".split()
+)
+
+SUSPECTS = frozenset(
+    "autotune moe gemm attention all-reduce all-to-all graphs sampler speculation parallel none unknown".split()
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One line of output that a signature matched."""
+
+    number: int
+    """Its place among all lines of the attempt, both streams together, from 1."""
+    text: str
+    """The line without colour codes and line end."""
+    kind: Kind
+    signature: str
+    fault: str | None = None
+    suspect: str | None = None
+    process: str | None = None
+    """The vLLM process that wrote it, such as ``Worker_TP0``, where the line says so."""
+    phase: str = "init"
+    """Where the server was when the line came."""
+    at_s: float = 0.0
+    """Seconds since the attempt was spawned."""
+
+
+@dataclass(frozen=True)
+class ProcessEnd:
+    """How a process below the leader ended."""
+
+    name: str
+    """Its title, such as ``VLLM::Worker_TP0``."""
+    pid: int
+    status: int | None
+    """Exit status; a signal as its negative number; ``None`` where the kernel does not tell."""
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Everything seen of one attempt that bears on why it ended."""
+
+    leader_status: int | None
+    """Exit status of ``vllm serve``, a signal as its negative number; ``None``: it was ended by us."""
+    evidence: tuple[Evidence, ...] = ()
+    ends: tuple[ProcessEnd, ...] = ()
+    phase: str = "init"
+    """The last phase that was reached before anything went wrong."""
+    backend: str | None = None
+    """The MoE backend that vLLM said it uses."""
+    health_answered: bool = False
+    was_ready: bool = False
+    canary: Literal["unsent", "answered", "failed", "hung"] = "unsent"
+    stop_requested: bool = False
+    """By us, on behalf of the operator."""
+    ended_by_us: str | None = None
+    """Why we ended it although nobody asked (a hang, a fault that vLLM did not notice)."""
+    uptime_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What kind of death it was, and what that calls for."""
+
+    fault: str
+    action: Action
+    phase: str
+    reason: str
+    """One sentence."""
+    suspect: str = "unknown"
+    backend: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+    """The lines it rests on, the root first."""
+    advice: tuple[str, ...] = ()
+    exit_status: int | None = None
+    """For ``stop``: the status that the launch ends with."""
+    before_ready: bool = True
