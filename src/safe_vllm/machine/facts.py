@@ -36,6 +36,7 @@ class ModelShape:
 
     attention_heads: int | None = None
     experts: int | None = None
+    """Zero: a dense model."""
     moe_intermediate_size: int | None = None
 
 
@@ -48,8 +49,19 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     gpu_note: str | None = None
     """Why ``gpus`` is empty, or what kept NVML from telling more."""
+    has_driver: bool = False
+    """Whether an NVIDIA driver is loaded, even where it shows no GPU."""
     installation: Installation = Installation()
     cuda12_libraries: tuple[str, ...] = ()
     """Directories that hold ``libcudart.so.12``, the best one for this machine first."""
     model: ModelShape | None = None
     """``None`` when the model is not a directory on this machine or has no readable ``config.json``."""
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """A profile as it was read: not yet understood."""
+
+    path: str
+    content: object
+    """Mappings, lists and scalars, as YAML gives them."""

@@ -1,0 +1,175 @@
+"""Builds the ladder: what each rung changes, on top of all rungs above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from safe_vllm.machine.facts import Machine
+from safe_vllm.plan import variables
+from safe_vllm.plan.edit import Config, Words
+from safe_vllm.plan.grammar import AUTOTUNE, MOE_BACKEND
+from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.ladder import (
+    AS_ASKED,
+    LESS_PARALLEL,
+    NO_AUTOTUNE,
+    NO_EXPERT_PARALLEL,
+    TRITON,
+    Ladder,
+    LeftOut,
+    Plan,
+    Rung,
+)
+from safe_vllm.plan.parallelism import less_parallel, no_expert_parallel
+from safe_vllm.plan.profile import Profile, RungEntry
+from safe_vllm.plan.settings import autotune, moe_backend, with_moe_backend, without_autotune
+from safe_vllm.plan.versions import missing, release
+
+RELIEVES = {
+    AS_ASKED: frozenset[str](),
+    # Without tuning every FlashInfer operator runs its default tactic: MoE, GEMM and attention alike.
+    NO_AUTOTUNE: frozenset({"autotune", "gemm", "attention"}),
+    # Another MoE backend has other kernels, and none of the operators that were being tuned.
+    TRITON: frozenset({"moe", "autotune"}),
+    # The shapes that experts see change with the number of ranks; without DP there is no all-to-all.
+    LESS_PARALLEL: frozenset({"parallel", "all-to-all", "moe"}),
+    NO_EXPERT_PARALLEL: frozenset({"parallel", "all-to-all", "moe"}),
+}
+"""The suspects that each rung's own step answers; what the rungs above changed did not help, so it is not repeated."""
+
+MOE_RUNGS = (TRITON, LESS_PARALLEL, NO_EXPERT_PARALLEL)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that the steps look at, so that each takes one argument beside the words."""
+
+    profile: Profile
+    machine: Machine
+    environment: Mapping[str, str]
+    config: Config
+
+    @property
+    def vllm(self) -> str | None:
+        """Return the installed version."""
+        return self.machine.installation.vllm
+
+
+Step = Callable[[Words, RungEntry, Scene], Words | LeftOut]
+
+
+def make_plan(
+    intent: Intent,
+    profile: Profile,
+    because: str,
+    machine: Machine,
+    environment: Mapping[str, str],
+    config: Config = None,
+) -> Plan:
+    """Return the plan for what the operator asked for, on this machine, with the operator's environment."""
+    scene = Scene(profile, machine, environment, config)
+    ladder = _ladder(intent.words, scene)
+    set_by_us = {pair for rung in ladder.rungs for pair in rung.environment}
+    return Plan(profile.name, because, ladder, variables.unread(set_by_us), _notes(scene))
+
+
+def _ladder(words: Words, scene: Scene) -> Ladder:
+    rungs: list[Rung] = []
+    left_out: list[LeftOut] = []
+    words, base = _asked(words, scene), variables.base(scene.profile, scene.machine)
+    last = Rung(AS_ASKED, words, variables.merged((), base, scene.environment))
+    for entry in scene.profile.ladder:
+        changed = STEPS[entry.rung](last.words, entry, scene)
+        if isinstance(changed, LeftOut):
+            left_out.append(changed)
+            continue
+        ours = variables.merged(last.environment, entry.environment, scene.environment)
+        last = Rung(entry.rung, changed, ours, RELIEVES[entry.rung], entry.note)
+        if rungs and _is_same(rungs[-1], last):
+            left_out.append(LeftOut(entry.rung, f"same command as {rungs[-1].name}"))
+        else:
+            rungs.append(last)
+    return Ladder(tuple(rungs), tuple(left_out))
+
+
+def _is_same(above: Rung, below: Rung) -> bool:
+    """Return whether vLLM could not tell the two apart: what nobody reads makes no difference."""
+    return _told(above) == _told(below)
+
+
+def _told(rung: Rung) -> tuple[Words, dict[str, str]]:
+    return rung.words, {name: value for name, value in rung.environment if name not in variables.UNREAD}
+
+
+def _asked(words: Words, scene: Scene) -> Words:
+    """Return the operator's words, and the profile's MoE backend where they ask for none."""
+    wanted = scene.profile.moe_backend
+    if wanted is None or missing(MOE_BACKEND, scene.vllm) or moe_backend(words, scene.config).source != "default":
+        return words
+    return with_moe_backend(words, wanted, scene.config)
+
+
+def _as_asked(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
+    return _with_entry_backend(words, entry, scene)
+
+
+def _no_autotune(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
+    if because := missing(AUTOTUNE, scene.vllm):
+        return LeftOut(NO_AUTOTUNE, because)
+    is_off = autotune(words, scene.config).value is False
+    changed = words if is_off else without_autotune(words, scene.config)
+    return _with_entry_backend(changed, entry, scene)
+
+
+def _triton(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
+    if because := _no_experts(scene) or missing(MOE_BACKEND, scene.vllm):
+        return LeftOut(TRITON, because)
+    return with_moe_backend(words, entry.moe_backend or "triton", scene.config)
+
+
+def _less_parallel(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
+    if because := _no_experts(scene):
+        return LeftOut(LESS_PARALLEL, because)
+    changed = less_parallel(words, scene.config, scene.environment, scene.machine.model)
+    return changed if isinstance(changed, LeftOut) else _with_entry_backend(changed, entry, scene)
+
+
+def _no_expert_parallel(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
+    if because := _no_experts(scene):
+        return LeftOut(NO_EXPERT_PARALLEL, because)
+    changed = no_expert_parallel(words, scene.config, scene.environment, scene.machine.model)
+    return changed if isinstance(changed, LeftOut) else _with_entry_backend(changed, entry, scene)
+
+
+STEPS: Mapping[str, Step] = {
+    AS_ASKED: _as_asked,
+    NO_AUTOTUNE: _no_autotune,
+    TRITON: _triton,
+    LESS_PARALLEL: _less_parallel,
+    NO_EXPERT_PARALLEL: _no_expert_parallel,
+}
+
+
+def _with_entry_backend(words: Words, entry: RungEntry, scene: Scene) -> Words:
+    if entry.moe_backend is None or missing(MOE_BACKEND, scene.vllm):
+        return words
+    return with_moe_backend(words, entry.moe_backend, scene.config)
+
+
+def _no_experts(scene: Scene) -> str | None:
+    model = scene.machine.model
+    return "the model has no experts" if model and model.experts == 0 else None
+
+
+def _notes(scene: Scene) -> tuple[str, ...]:
+    notes: list[str] = []
+    if release(scene.vllm) is None:
+        notes.append("vLLM's version is unknown; taken for the newest")
+    if scene.machine.has_driver and scene.machine.gpu_note:
+        notes.append(scene.machine.gpu_note)
+    if scene.profile.moe_backend and (because := missing(MOE_BACKEND, scene.vllm)):
+        notes.append(f"moe_backend {scene.profile.moe_backend} of the profile is not used: {because}")
+    wanted = variables.wanted(scene.profile, scene.machine)
+    notes += [f"{name} is set in the environment and stays as it is" for name in wanted if name in scene.environment]
+    return tuple(notes)

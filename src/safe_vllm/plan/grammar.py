@@ -1,0 +1,106 @@
+"""The flags of ``vllm serve`` that a plan reads or changes, as data.
+
+Names, short forms and defaults are those of vLLM's ``EngineArgs`` and of its front end:
+https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/engine/arg_utils.py
+https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/entrypoints/launchers/cli_args.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["value", "values", "switch"]
+"""Takes one value; takes one or more; takes none and (mostly) has a ``--no-`` twin."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag and every way to spell it."""
+
+    name: str
+    """The long form, with dashes."""
+    shortest: str
+    """The shortest beginning that argparse takes for this flag and no other."""
+    kind: Kind = "value"
+    short: str | None = None
+    default: str | bool | None = None
+    has_negative: bool = True
+    """For switches: whether ``--no-…`` exists."""
+    since: tuple[int, int] | None = None
+    """The first vLLM release that knows it; ``None``: all that matter."""
+
+    @property
+    def negative(self) -> str:
+        """Return the form that switches it off."""
+        return f"--no-{self.name[2:]}"
+
+
+MOE_BACKEND = "--moe-backend"
+AUTOTUNE = "--enable-flashinfer-autotune"
+KERNEL_CONFIG = "--kernel-config"
+EXPERT_PARALLEL = "--enable-expert-parallel"
+EXPERT_BALANCING = "--enable-eplb"
+ELASTIC_EXPERTS = "--enable-elastic-ep"
+TENSOR_PARALLEL = "--tensor-parallel-size"
+DATA_PARALLEL = "--data-parallel-size"
+PREFILL_CONTEXT_PARALLEL = "--prefill-context-parallel-size"
+EXECUTOR = "--distributed-executor-backend"
+DATA_PARALLEL_BACKEND = "--data-parallel-backend"
+OPTIMIZATION = "--optimization-level"
+HEADLESS = "--headless"
+
+FLAGS = {
+    flag.name: flag
+    for flag in (
+        Flag(MOE_BACKEND, "--moe", default="auto", since=(0, 17)),
+        Flag(AUTOTUNE, "--enable-flashi", "switch", since=(0, 16)),
+        Flag(KERNEL_CONFIG, "--ke", since=(0, 16)),
+        Flag(OPTIMIZATION, "--op", default="2"),
+        Flag(EXPERT_PARALLEL, "--enable-ex", "switch", short="-ep", default=False),
+        Flag(EXPERT_BALANCING, "--enable-epl", "switch", default=False),
+        Flag(ELASTIC_EXPERTS, "--enable-el", "switch", default=False),
+        Flag(TENSOR_PARALLEL, "--te", short="-tp", default="1"),
+        Flag(DATA_PARALLEL, DATA_PARALLEL, short="-dp", default="1"),
+        Flag(PREFILL_CONTEXT_PARALLEL, "--prefill-c", short="-pcp", default="1"),
+        Flag("--data-parallel-size-local", "--data-parallel-size-", short="-dpl"),
+        Flag("--data-parallel-rank", "--data-parallel-ra", short="-dpn"),
+        Flag("--data-parallel-start-rank", "--data-parallel-st", short="-dpr"),
+        Flag(DATA_PARALLEL_BACKEND, "--data-parallel-b", short="-dpb", default="mp"),
+        Flag("--data-parallel-hybrid-lb", "--data-parallel-h", "switch", short="-dph", default=False),
+        Flag("--data-parallel-external-lb", "--data-parallel-e", "switch", short="-dpe", default=False),
+        Flag(
+            "--data-parallel-multi-port-external-lb",
+            "--data-parallel-m",
+            "switch",
+            short="-dpm",
+            default=False,
+            has_negative=False,
+        ),
+        Flag("--nnodes", "--nn", short="-n", default="1"),
+        Flag("--node-rank", "--nod", short="-r", default="0"),
+        Flag(EXECUTOR, "--distributed-e"),
+        Flag(HEADLESS, "--hea", "switch", default=False, has_negative=False),
+        Flag("--host", "--ho"),
+        Flag("--port", "--por", default="8000"),
+        Flag("--uds", "--ud"),
+        Flag("--root-path", "--ro"),
+        Flag("--api-key", "--api-k", "values"),
+        Flag("--ssl-keyfile", "--ssl-k"),
+        Flag("--ssl-certfile", "--ssl-certf"),
+        Flag("--served-model-name", "--ser", "values"),
+        Flag("--shutdown-timeout", "--shu", default="0", since=(0, 18)),
+        Flag("--model", "--model"),
+        Flag("--config", "--config"),
+    )
+}
+
+SAFETY_FLAGS = (
+    MOE_BACKEND,
+    AUTOTUNE,
+    KERNEL_CONFIG,
+    DATA_PARALLEL,
+    TENSOR_PARALLEL,
+    EXPERT_PARALLEL,
+)
+"""The only flags that a rung may change, and so the only ones whose values are ever shown."""
