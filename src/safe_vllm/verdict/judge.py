@@ -1,0 +1,57 @@
+"""Observations in, verdict out."""
+
+from __future__ import annotations
+
+from safe_vllm.verdict.actions import action_for, status_for
+from safe_vllm.verdict.advice import advice_for
+from safe_vllm.verdict.cause import WAITING, Cause, find
+from safe_vllm.verdict.evidence import Action, Evidence, Observations, Verdict
+from safe_vllm.verdict.wording import reason
+
+_MOST_LINES = 24
+
+
+def judge(observations: Observations) -> Verdict:
+    """Return what kind of end ``observations`` tell of, and what that calls for."""
+    cause = Cause("stopped") if observations.stop_requested else find(observations) or Cause("none")
+    before_ready = not observations.was_ready
+    action = _action(cause, before_ready)
+    phase = _phase(cause, observations)
+    return Verdict(
+        fault=cause.fault,
+        action=action,
+        phase=phase,
+        reason="the operator asked it to stop" if observations.stop_requested else reason(cause, observations, phase),
+        suspect=_suspect(cause, phase),
+        backend=observations.backend,
+        evidence=_lines(cause, observations),
+        advice=advice_for(cause.fault, cause.suspect),
+        exit_status=status_for(cause.fault, action),
+        before_ready=before_ready,
+    )
+
+
+def _action(cause: Cause, before_ready: bool) -> Action:
+    if cause.fault == "port-in-use" and cause.suspect == "parallel":
+        return "retry-same"  # a port of the last attempt's ranks, chosen anew or free in a moment
+    if cause.fault == "hang" and cause.line and cause.line.signature == WAITING:
+        return "retry-safer"  # the ranks live and wait for one that is stuck on its GPU
+    return action_for(cause.fault, before_ready=before_ready)
+
+
+def _phase(cause: Cause, seen: Observations) -> str:
+    if cause.fault == "none" and not cause.line:
+        lookalikes = [e for e in seen.evidence if e.fault] or [e for e in seen.evidence if e.kind == "benign"]
+        return lookalikes[0].phase if lookalikes else seen.phase
+    return cause.line.phase if cause.line else seen.phase
+
+
+def _suspect(cause: Cause, phase: str) -> str:
+    if cause.fault in ("none", "stopped"):
+        return "none"
+    return cause.suspect or ("autotune" if phase == "autotune" else "unknown")
+
+
+def _lines(cause: Cause, seen: Observations) -> tuple[Evidence, ...]:
+    others = [e for e in seen.evidence if e is not cause.line and e.kind != "marker"]
+    return ((cause.line,) if cause.line else ()) + tuple(others[-_MOST_LINES:])

@@ -1,0 +1,120 @@
+"""One line of output taken apart: who wrote it, how serious it is, and what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+LONGEST_BYTES = 65536
+"""What lies beyond this many bytes of one line is not looked at."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
+
+_PREFIX = re.compile(r"\(([A-Za-z][\w.:=-]*(?: [\w.:=-]+){0,3}?) pid=\d+(?:, [^()]{0,80})?\)(?: |$)")
+_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+_CLOCK = r"(?P<date>\d\d-\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?"
+_SOURCE = r"(?P<source>[\w./<>-]+):\d+"
+_LETTERS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
+
+_LAYOUTS = tuple(
+    re.compile(layout)
+    for layout in (
+        # vLLM: from 0.8 "LEVEL MM-DD HH:MM:SS [file.py:1] ", before that without the first bracket
+        rf"{_LEVEL} {_CLOCK} \[?{_SOURCE}\](?: |$)",
+        # FlashInfer
+        rf"\d{{4}}-{_CLOCK} - {_LEVEL} - {_SOURCE} - [\w.]+: ",
+        # torch's C++ side, "[rank0]:[E606 17:08:46.97 Name.cpp:1] ", and glog, "E0606 17:08:46.97 123 name.py:1] "
+        rf"(?:\[(?P<process>rank\d+)\]:)?\[?(?P<level>[IWEF])\d{{3,4}} \d\d:\d\d:\d\d[.\d]*(?: +\d+)? {_SOURCE}\](?: |$)",
+        # Ray's C++ side
+        rf"\[\d{{4}}-{_CLOCK} (?P<level>[IWEF]) [\d ]+\] {_SOURCE}: ",
+        # uvicorn
+        rf"{_LEVEL}: {{2,5}}(?=\S)",
+        # SGLang
+        rf"\[\d{{4}}-{_CLOCK}(?: (?P<process>[A-Z]{{2}}\d+(?: [A-Z]{{2}}\d+)*))?\] ",
+        # torch's excepthook
+        r"\[(?P<process>rank\d+)\]: ?",
+    )
+)
+_ACCESS = re.compile(r'\S{1,80} - "(?P<method>[A-Z]+) (?P<path>.*) HTTP/[\d.]+" (?P<status>\d{3})(?: |$)')
+# the record of another writer, behind a progress bar that had not ended its line
+_NEXT = re.compile(
+    r"\([A-Za-z][\w.:=-]*(?: [\w.:=-]+){0,3}? pid=\d+(?:, [^()]{0,80})?\) "
+    r"(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[ :]|\d{4}-\d\d-\d\d )"
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One log record, or a line that is none."""
+
+    message: str
+    """What is said, without prefixes and colours."""
+    text: str
+    """The whole of it, without colours."""
+    level: str | None = None
+    process: str | None = None
+    """Such as ``Worker_TP0``, or ``rank0`` where only torch names the writer."""
+    source: str | None = None
+    """The file that the record names."""
+    clock: str | None = None
+    """``MM-DD HH:MM:SS``, where the record tells."""
+    request: tuple[str, str, int] | None = None
+    """Method, path and status of an HTTP access record."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the writer itself calls this ordinary."""
+        return self.level in ("DEBUG", "INFO")
+
+
+def clean(line: bytes) -> str:
+    """Return ``line`` as text without colours and line end, invalid bytes replaced."""
+    text = line[:LONGEST_BYTES].decode("utf-8", "replace").rstrip("\r\n")
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def parse(text: str) -> Record:
+    """Return the one record that begins where ``text`` begins."""
+    at, process = 0, None
+    while prefix := _PREFIX.match(text, at):
+        at, process = prefix.end(), prefix[1]
+    for layout in _LAYOUTS:
+        if found := layout.match(text, at):
+            return _with_request(_record(text, found, process))
+    return Record(text[at:], text, process=process)
+
+
+def _record(text: str, found: re.Match[str], process: str | None) -> Record:
+    parts = found.groupdict()
+    level = parts.get("level")
+    return Record(
+        message=text[found.end() :],
+        text=text,
+        level=_LETTERS.get(level, level) if level else None,
+        process=process or parts.get("process"),
+        source=parts.get("source"),
+        clock=f"{parts['date']} {parts['time']}" if "date" in parts else None,
+    )
+
+
+def _with_request(record: Record) -> Record:
+    if record.level != "INFO" or '"' not in record.message:
+        return record
+    found = _ACCESS.match(record.message)
+    if not found:
+        return record
+    return replace(record, request=(found["method"], found["path"], int(found["status"])))
+
+
+def split(text: str, quotes: Callable[[Record], bool]) -> list[Record]:
+    """Return the records on one line. What a record that ``quotes`` foreign text says is never taken apart."""
+    records: list[Record] = []
+    while True:
+        record = parse(text)
+        head = len(record.text) - len(record.message)
+        after = None if record.request or quotes(record) else _NEXT.search(text, head)
+        if after is None or after.start() == 0:
+            return [*records, record]
+        records.append(parse(text[: after.start()]))
+        text = text[after.start() :]

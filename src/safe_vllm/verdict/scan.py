@@ -1,0 +1,206 @@
+"""Scanning output as it comes: chunks of bytes in, evidence out."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from safe_vllm.verdict.evidence import Evidence, Kind
+from safe_vllm.verdict.kept import Kept
+from safe_vllm.verdict.lines import LONGEST_BYTES, Record, clean, split
+from safe_vllm.verdict.phase import Progress
+from safe_vllm.verdict.sieve import Sieve, apart, of_activity
+from safe_vllm.verdict.signatures import Match, Signatures
+
+Stream = Literal["stdout", "stderr"]
+
+ANSWERED = "answered"
+"""The signature of the evidence that the server works: a request was answered, or tokens keep coming."""
+UP = "startup-complete"
+
+LONGEST_TEXT = 2000
+_TAIL_BYTES = 65536
+_FLOWING = re.compile(r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s")
+_NO_INFERENCE = re.compile(r"/(?:de)?tokenize|_lora_adapter|/sleep|/wake_up|/reset_|/start_profile|/stop_profile")
+
+
+@dataclass
+class _Stream:
+    """What one stream has not ended yet."""
+
+    part: bytes = b""
+    is_cut: bool = False
+    """Whether the rest of an endless line is being passed over."""
+
+
+class Scan:
+    """What the output of one attempt has shown so far. Both streams share numbers, phase and evidence."""
+
+    def __init__(self, signatures: Signatures, *, from_start: bool = True) -> None:
+        """Look for ``signatures``; ``from_start``: the first line is the first that the server printed."""
+        self._signatures = signatures
+        self._sieve = Sieve(signatures)
+        self._streams = {"stdout": _Stream(), "stderr": _Stream()}
+        self._progress = Progress(is_known=from_start)
+        self._kept = Kept()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._is_armed = False
+        self._flowing = 0
+        self.backend: str | None = None
+        """The MoE backend that vLLM said it uses."""
+        self.lines = 0
+        """Line ends seen so far."""
+        self.known_from: tuple[int, str] = (0, "init")
+        """The line that first told the phase of a log that is read from its middle, and that phase."""
+
+    @property
+    def phase(self) -> str:
+        """Where the server is."""
+        return self._progress.phase
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The evidence kept so far, in order; its size does not grow with the output."""
+        return self._kept.all
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines that ended, as text, at most some hundreds."""
+        return tuple(clean(line) for line in re.split(rb"[\r\n]+", b"".join(self._tail))[-400:] if line)
+
+    def health_answered(self) -> None:
+        """Note that ``/health`` was answered: what follows is the first inference."""
+        self._progress = self._progress.enter("first-inference")
+
+    def ready(self) -> None:
+        """Note that a completion was answered: the server serves."""
+        self._progress = self._progress.busy()
+
+    def feed(self, stream: Stream, chunk: bytes, at_s: float) -> list[Evidence]:
+        """Take ``chunk`` of ``stream``, ``at_s`` seconds after the spawn; return what its whole lines show."""
+        state = self._streams[stream]
+        cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if not cut:
+            self._hold(state, chunk)
+            return []
+        block = chunk[:cut] if state.is_cut or not state.part else state.part + chunk[:cut]
+        if state.is_cut:
+            block = state.part + block[_first_end(block) :]
+        state.part, state.is_cut = b"", False
+        self._hold(state, chunk[cut:])
+        return self._block(block, at_s)
+
+    def close(self, at_s: float) -> list[Evidence]:
+        """Take what has not ended its line as whole lines; return what it shows."""
+        found: list[Evidence] = []
+        for state in self._streams.values():
+            if state.part:
+                found += self._block(state.part, at_s)
+            state.part, state.is_cut = b"", False
+        return found
+
+    def _hold(self, state: _Stream, rest: bytes) -> None:
+        if state.is_cut:
+            return
+        state.part = (state.part + rest[:LONGEST_BYTES])[:LONGEST_BYTES] if rest else state.part
+        state.is_cut = len(state.part) == LONGEST_BYTES
+
+    def _block(self, block: bytes, at_s: float) -> list[Evidence]:
+        self._remember(block)
+        found: list[Evidence] = []
+        lines, numbers = apart(block)
+        before = self.lines
+        told = set(self._sieve.with_needles(lines))
+        watched = set(of_activity(lines)) if told or self._watches else set()
+        for place in sorted(told | watched):
+            self.lines = before + numbers[place]
+            if self._watches or place in told:
+                found += self._line(lines[place][:LONGEST_BYTES], at_s)
+        self.lines = before + numbers[-1]
+        return found
+
+    def _remember(self, block: bytes) -> None:
+        self._tail.append(block[-_TAIL_BYTES:])
+        self._tail_bytes += len(self._tail[-1])
+        while self._tail_bytes - len(self._tail[0]) >= _TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
+
+    @property
+    def _watches(self) -> bool:
+        return self._is_armed or self._progress.phase != "serving" or not self._progress.is_known
+
+    def _line(self, line: bytes, at_s: float) -> list[Evidence]:
+        found: list[Evidence] = []
+        was_known = self._progress.is_known
+        for record in split(clean(line), self._signatures.quotes):
+            if self._is_answer(record):
+                found += self._settle(record, at_s)
+            elif match := self._signatures.match(record):
+                found += self._take(match, record, at_s)
+        if self._progress.is_known and not was_known:
+            self.known_from = (self.lines + 1, self.phase)
+        return found
+
+    def _is_answer(self, record: Record) -> bool:
+        """Whether ``record`` shows that the server answers; moves the phase."""
+        if record.request:
+            method, path, status = record.request
+            if method != "POST" or _NO_INFERENCE.search(path):
+                return False
+            if status >= 300:
+                self._progress = self._progress.hint("serving")
+                return False
+            self._progress = self._progress.answered()
+            return True
+        if not (record.is_calm and _FLOWING.search(record.message)) or self._signatures.quotes(record):
+            return False
+        self._progress = self._progress.busy()
+        # the figure is an average that reaches back before a fault: one line proves nothing
+        self._flowing += 1
+        return self._flowing > 1
+
+    def _settle(self, record: Record, at_s: float) -> list[Evidence]:
+        if not self._is_armed:
+            return []
+        self._is_armed, self._flowing = False, 0
+        answer = self._evidence("marker", ANSWERED, record, at_s)
+        self._kept.settle(answer)
+        return [answer]
+
+    def _take(self, match: Match, record: Record, at_s: float) -> list[Evidence]:
+        signature = match.signature
+        if signature.phase:
+            move = self._progress.enter if match.kind == "marker" else self._progress.hint
+            self._progress = move(signature.phase)
+        self.backend = signature.group("backend", record) or self.backend
+        evidence = self._evidence(match.kind, signature.name, record, at_s, match.fault, match.suspect)
+        if signature.name == UP and self._is_armed:
+            self._is_armed = False
+            self._kept.settle(evidence)
+            return [evidence]
+        self._is_armed = self._is_armed or match.kind in ("root", "echo")
+        self._flowing = self._flowing if match.kind in ("marker", "benign") else 0
+        return [evidence] if self._kept.add(evidence) else []
+
+    def _evidence(
+        self, kind: Kind, name: str, record: Record, at_s: float, fault: str | None = None, suspect: str | None = None
+    ) -> Evidence:
+        return Evidence(
+            number=self.lines + 1,
+            text=record.text[:LONGEST_TEXT],
+            kind=kind,
+            signature=name,
+            fault=fault,
+            suspect=suspect,
+            process=record.process,
+            phase=self._progress.phase,
+            at_s=at_s,
+        )
+
+
+def _first_end(block: bytes) -> int:
+    ends = [end for end in (block.find(b"\n"), block.find(b"\r")) if end >= 0]
+    return min(ends)

@@ -1,0 +1,184 @@
+"""The known lines of vLLM and of what it runs on, as values, and the one that a record shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast, get_args
+
+from safe_vllm.errors import Trouble
+from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Kind
+from safe_vllm.verdict.lines import Record
+
+GUESS = "guess-"
+"""Signatures with names that begin so are tried last: they tell the type of an exception and no more."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One known line. A record shows it when it holds one of ``any``, and ``pattern`` where there is one."""
+
+    name: str
+    kind: Kind
+    any: tuple[str, ...]
+    example: str
+    link: str
+    pattern: str | None = None
+    needle: str | None = None
+    """A text that ``pattern`` cannot do without, rarer than those of ``any``."""
+    unless: tuple[str, ...] = ()
+    """Words that make it something else."""
+    fault: str | None = None
+    suspect: str | None = None
+    phase: str | None = None
+    """A marker enters this phase; any other line belongs to it."""
+    starts: bool = False
+    """Whether the message must begin with it."""
+    quotes: bool = False
+    """Whether foreign text follows: a prompt, an answer, arguments. Nothing else is then looked for."""
+    seen: str | None = None
+    """The versions that print it."""
+
+    @cached_property
+    def _regex(self) -> re.Pattern[str] | None:
+        return re.compile(self.pattern) if self.pattern else None
+
+    def is_in(self, record: Record) -> bool:
+        """Whether ``record`` shows this line. A calm record must begin with it: the rest may be anybody's words."""
+        message = record.message
+        if any(word in message for word in self.unless):
+            return False
+        if self.starts or record.is_calm:
+            return message.startswith(self.any) and (self._regex is None or bool(self._regex.match(message)))
+        return any(text in message for text in self.any) and (self._regex is None or bool(self._regex.search(message)))
+
+    def group(self, name: str, record: Record) -> str | None:
+        """Return what the group ``name`` of the pattern holds in ``record``, if there is such a group."""
+        if self._regex is None or name not in self._regex.groupindex:
+            return None
+        found = self._regex.search(record.message)
+        return found[name] if found else None
+
+
+@dataclass(frozen=True)
+class Match:
+    """What a record shows, with the weight that the record gives it."""
+
+    signature: Signature
+    kind: Kind
+    fault: str | None
+    suspect: str | None
+
+
+def _is_code(record: Record) -> bool:
+    """Whether the record is a source line in a traceback, which names what might have been."""
+    return record.message.lstrip().startswith(("raise ", 'File "'))
+
+
+def _as_is(signature: Signature) -> Match:
+    return Match(signature, signature.kind, signature.fault, signature.suspect)
+
+
+@dataclass(frozen=True)
+class Signatures:
+    """All known lines, in the order in which they are tried."""
+
+    all: tuple[Signature, ...]
+    needles: tuple[bytes, ...]
+    """Short texts: a line that holds none of them shows no signature."""
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, tuple[Signature, ...]]:
+        plain = [s for s in self.all if not s.quotes and not s.name.startswith(GUESS)]
+        return {kind: tuple(s for s in plain if s.kind == kind) for kind in get_args(Kind)}
+
+    @cached_property
+    def _guesses(self) -> tuple[Signature, ...]:
+        return tuple(s for s in self.all if s.name.startswith(GUESS))
+
+    @cached_property
+    def _quoting(self) -> tuple[Signature, ...]:
+        return tuple(s for s in self.all if s.quotes)
+
+    def _first(self, kind: Kind, record: Record) -> Signature | None:
+        return next((s for s in self._by_kind[kind] if s.is_in(record)), None)
+
+    def quotes(self, record: Record) -> bool:
+        """Whether ``record`` is known to carry foreign text."""
+        return any(s.is_in(record) for s in self._quoting)
+
+    def match(self, record: Record) -> Match | None:
+        """Return what ``record`` shows, or ``None``. Harmless beats cause, and what repeats is never a cause."""
+        if record.request:
+            return None
+        plain = next((s for s in self._quoting if s.is_in(record)), None) or self._first("benign", record)
+        if plain:
+            return _as_is(plain)
+        root = None if record.is_calm or _is_code(record) else self._first("root", record)
+        if echo := self._first("echo", record):
+            return _as_is(echo) if echo.fault or not root else Match(echo, "echo", root.fault, root.suspect)
+        if root:
+            # what vLLM only warns about, it survived: it decides when nothing better is found
+            return Match(root, "echo" if record.level == "WARNING" else "root", root.fault, root.suspect)
+        other = self._first("marker", record) or self._first("advice", record)
+        other = other or next((s for s in self._guesses if s.is_in(record)), None)
+        return _as_is(other) if other else None
+
+
+_WORDS = {"kind": frozenset(get_args(Kind)), "fault": FAULTS, "suspect": SUSPECTS, "phase": frozenset(PHASES)}
+_TEXTS = frozenset({"name", "kind", "example", "link", "pattern", "needle", "fault", "suspect", "phase", "seen"})
+_LISTS = frozenset({"any", "unless"})
+_FLAGS = frozenset({"starts", "quotes"})
+_NEEDED = frozenset({"name", "kind", "any", "example", "link"})
+
+
+def parse(data: object) -> Signatures:
+    """Return the signatures that ``data``, as read from ``signatures.yaml``, describes; raises ``Trouble``."""
+    if not isinstance(data, dict) or not isinstance(data.get("signatures"), list):
+        raise Trouble("signatures: expected a mapping with the list `signatures`")
+    entries = tuple(_signature(entry, place) for place, entry in enumerate(data["signatures"], 1))
+    names = [entry.name for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise Trouble(f"signatures: the name {name} is there twice")
+    return Signatures(entries, _needles(_strings(data.get("needles"), "needles"), entries))
+
+
+def _signature(entry: object, place: int) -> Signature:
+    where = f"signatures[{place}]"
+    if not isinstance(entry, dict):
+        raise Trouble(f"{where}: expected a mapping")
+    where = f"{where} ({entry.get('name')})"
+    for key in entry.keys() - _TEXTS - _LISTS - _FLAGS:
+        raise Trouble(f"{where}: unknown key {key}")
+    for key in _NEEDED - entry.keys():
+        raise Trouble(f"{where}: {key} is missing")
+    fields = {key: _value(key, value, where) for key, value in entry.items()}
+    return Signature(**cast("dict[str, object]", fields))  # type: ignore[arg-type]
+
+
+def _value(key: str, value: object, where: str) -> object:
+    if key in _LISTS:
+        return _strings(value, f"{where}.{key}")
+    if not isinstance(value, bool if key in _FLAGS else str):
+        raise Trouble(f"{where}.{key}: expected a {'boolean' if key in _FLAGS else 'string'}")
+    if key in _WORDS and value not in _WORDS[key]:
+        raise Trouble(f"{where}.{key}: {value} is not one of {', '.join(sorted(_WORDS[key]))}")
+    return value
+
+
+def _strings(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+        raise Trouble(f"{where}: expected a list of strings")
+    return tuple(value)
+
+
+def _needles(wanted: tuple[str, ...], entries: tuple[Signature, ...]) -> tuple[bytes, ...]:
+    """Return the ``wanted`` needles, and every text that holds none of them."""
+    needles = [needle.encode() for needle in wanted]
+    for text in (text for entry in entries for text in ((entry.needle,) if entry.needle else entry.any)):
+        if not any(needle in text.encode() for needle in needles):
+            needles.append(text.encode())
+    return tuple(needles)
