@@ -1,0 +1,5 @@
+"""``python -m safe_vllm``."""
+
+from safe_vllm.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""The sentences that ``serve`` says, as plain lines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from safe_vllm.machine.facts import Machine
+from safe_vllm.plan.explain import difference, ladder_line
+from safe_vllm.plan.ladder import Plan, Rung
+from safe_vllm.record.redaction import hide
+from safe_vllm.verdict.evidence import Evidence, Observations, Verdict
+
+TEXT_LIMIT = 300
+"""Characters of a quoted line. Some of vLLM's are thousands long."""
+
+
+def opening(plan: Plan, vllm_version: str | None) -> list[str]:
+    """Say what will be run and what comes after it."""
+    first = plan.ladder.rungs[0]
+    lines = [
+        f"vLLM {vllm_version or '(version unknown)'}, profile {plan.profile} ({plan.because})",
+        f"ladder: {ladder_line(plan.ladder)}",
+    ]
+    lines += [f"{first.name} sets {name}={value}" for name, value in first.environment]
+    return lines + list(plan.notes)
+
+
+def planned(plan: Plan, machine: Machine, vllm: Sequence[str]) -> list[str]:
+    """Return what ``plan`` prints: the machine, the profile, each rung as a change and as a command to copy."""
+    installed = machine.installation
+    lines = [
+        f"machine: {machine.architecture}, {_gpus(machine)}",
+        f"software: vLLM {installed.vllm or '?'}, torch {installed.torch or '?'}, "
+        f"CUDA {installed.torch_cuda or 'none'}, FlashInfer {installed.flashinfer or 'none'}",
+        f"profile: {plan.profile} ({plan.because})",
+        *(f"note: {note}" for note in plan.notes),
+    ]
+    above = None
+    for rung in plan.ladder.rungs:
+        lines += ["", f"{rung.name}" + (f" ({rung.note})" if rung.note else "")]
+        lines += [f"  {line}" for line in _changes(above, rung, plan.unread)]
+        lines += [f"  $ {_to_copy(rung, vllm)}"]
+        above = rung
+    lines += [f"left out: {left.name}: {left.because}" for left in plan.ladder.left_out]
+    return lines
+
+
+def _gpus(machine: Machine) -> str:
+    if machine.gpus:
+        return f"{len(machine.gpus)} x {machine.gpus[0].name}"
+    return f"no GPU ({machine.gpu_note})" if machine.gpu_note else "no GPU"
+
+
+def _changes(above: Rung | None, rung: Rung, unread: frozenset[str]) -> Sequence[str]:
+    return difference(Rung(rung.name, rung.words) if above is None else above, rung, unread)
+
+
+def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
+    variables = [f"{name}={shlex.quote(value)}" for name, value in rung.environment]
+    return " ".join([*variables, shlex.join([*vllm, "serve", *hide(rung.words)])])
+
+
+def ready(after_s: float, rung: Rung, note: str) -> list[str]:
+    """Say that the server works."""
+    return [f"ready after {after_s:.0f} s at rung {rung.name}" + (f" ({note})" if note else "")]
+
+
+def death(attempt: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict) -> list[str]:
+    """Say what died, in which phase, and the line that says so."""
+    status = observations.leader_status
+    lines = [
+        f"attempt {attempt} at {rung.name} ended after {seconds:.0f} s: {verdict.reason}",
+        f"  fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}; "
+        + ("vLLM was ended by safe-vllm" if status is None else f"vLLM's exit status was {status}"),
+    ]
+    lines += [f"  {quoted(verdict.evidence[0])}"] if verdict.evidence else []
+    return lines + [f"  {advice}" for advice in verdict.advice]
+
+
+def quoted(evidence: Evidence) -> str:
+    """Return a line of vLLM's as we show it."""
+    text = evidence.text if len(evidence.text) <= TEXT_LIMIT else evidence.text[:TEXT_LIMIT] + "..."
+    return f"line {evidence.number}: {text}"
+
+
+def step(attempt: int, before: Rung, after: Rung, pause_s: float, reason: str, unread: frozenset[str]) -> list[str]:
+    """Say what is tried next, and what is different about it."""
+    when = f"in {pause_s:.0f} s" if pause_s >= 1 else "now"
+    if before == after:
+        return [f"attempt {attempt} starts {when} at {after.name} again: {reason}"]
+    return [
+        f"attempt {attempt} starts {when} at {after.name}; what changes:",
+        *(f"  {line}" for line in difference(before, after, unread)),
+    ]
+
+
+def closing(status: int, reason: str) -> list[str]:
+    """Say how the launch ended."""
+    return [f"ended with status {status}: {reason}"]

@@ -1,0 +1,114 @@
+"""Starting a guardian with its leader, and talking to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from safe_vllm.plan.command import Command
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+# `-I -S`: nothing but the standard library is needed, and nothing the operator installed shall run here.
+_RUN_GUARDIAN = "import sys; sys.path.append(sys.argv.pop()); from safe_vllm.attempt.guardian import main; main()"
+
+
+def ignored_signals() -> frozenset[int]:
+    """Return the stop signals that whoever started us wants ignored, as ``nohup`` does with SIGHUP."""
+    return frozenset(number for number in STOP_SIGNALS if signal.getsignal(number) == signal.SIG_IGN)
+
+
+def open_missing_descriptors() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed, or a pipe of ours would take its number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)  # the guardian and vLLM would meet the same trap
+    os.close(descriptor)
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the environment as we were given it: Python itself may have added LC_CTYPE (PEP 538)."""
+    environment = dict(os.environ)
+    try:
+        given = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return environment
+    if b"LC_CTYPE=" not in b"\0" + given:
+        environment.pop("LC_CTYPE", None)
+    return environment
+
+
+@dataclass(frozen=True)
+class Child:
+    """A running guardian: its number, the pipe it obeys, the pipe it reports on, and the leader's output pipes."""
+
+    pid: int
+    control: int
+    report: int
+    stdout: int
+    stderr: int | None
+    """``None`` when the leader writes both streams to one pipe."""
+
+    def order(self, verb: str, argument: float) -> None:
+        """Send one line to the guardian; one that is gone needs no orders."""
+        try:
+            os.write(self.control, f"{verb} {argument}\n".encode())
+        except BrokenPipeError:
+            pass
+
+    def close(self) -> None:
+        """Let go of every pipe."""
+        for descriptor in (self.control, self.report, self.stdout, self.stderr):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) -> Child:
+    """Start a guardian that starts the command. Raises OSError when not even that is possible."""
+    stdout, stdout_end = os.pipe()
+    stderr, stderr_end = (None, stdout_end) if has_one_stream else os.pipe()
+    control_end, control = os.pipe()
+    report, report_end = os.pipe()
+    brief = _brief(command, [stdout_end, stderr_end], ignored)
+    theirs = {brief, control_end, report_end, stdout_end, stderr_end}
+    with _handed_over(theirs):
+        source = str(Path(__file__).parents[2])
+        words = [sys.executable, "-I", "-S", "-c", _RUN_GUARDIAN, *map(str, (brief, control_end, report_end)), source]
+        # A session of its own: what kills our process group must not kill the one who is to end the tree.
+        pid = os.posix_spawn(sys.executable, words, {}, setsid=True)
+    return Child(pid, control, report, stdout, stderr)
+
+
+def _brief(command: Command, output: list[int], ignored: frozenset[int]) -> int:
+    """Return a descriptor from which the guardian reads what to start; secrets stay off every command line."""
+    content = {
+        "argv": [os.fsencode(word).decode("latin-1") for word in command.argv],
+        "environment": {
+            os.fsencode(name).decode("latin-1"): os.fsencode(value).decode("latin-1")
+            for name, value in command.environment.items()
+        },
+        "output": output,
+        "ignored": sorted(ignored),
+    }
+    descriptor = os.memfd_create("brief")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(json.dumps(content).encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+@contextmanager
+def _handed_over(descriptors: set[int]) -> Iterator[None]:
+    """Let the next process inherit these, then close our copies."""
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, True)
+    try:
+        yield
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

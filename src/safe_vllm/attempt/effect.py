@@ -1,0 +1,46 @@
+"""What the state machine of an attempt wants done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SignalLeader:
+    """Send the signal to ``vllm serve`` alone, which winds itself down."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class SignalTree:
+    """Send the signal to every process of the attempt."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """End everything: SIGTERM now, SIGKILL after the grace."""
+
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class AskHealth:
+    """Ask ``/health`` once."""
+
+
+@dataclass(frozen=True)
+class SendCanary:
+    """Send one real request."""
+
+
+@dataclass(frozen=True)
+class SayReady:
+    """The server works; ``note`` says what the canary could not show."""
+
+    note: str = ""
+
+
+Effect = SignalLeader | SignalTree | Sweep | AskHealth | SendCanary | SayReady

@@ -1,0 +1,256 @@
+"""The parent of one attempt's processes: it ends them all when the launcher is gone. Standard library only.
+
+It runs as a process of its own, so that the tree below it is exactly what vLLM started, and so that the kernel hands
+every orphan of that tree to it and to nobody else. It obeys lines on one pipe and reports lines on another:
+
+    leader N          send signal N to the leader               started PID         the leader runs
+    tree N            send signal N to everything below         unspawnable ERRNO   it could not be executed
+    sweep SECONDS     end everything: SIGTERM, then SIGKILL     left STATUS         the leader ended
+                                                                ended PID STATUS TITLE
+                                                                stuck PID TITLE     it survived SIGKILL
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import TypedDict
+
+from safe_vllm.attempt import tree
+
+ORPHANED_GRACE_S = 3.0
+"""How long a tree may wind itself down after the launcher was killed."""
+KILL_AGAIN_S = 0.25
+STUCK_AFTER_S = 30.0
+"""A process that is still there so long after SIGKILL is stuck in the kernel, mostly in the GPU driver."""
+LOOK_AGAIN_S = 0.5
+LOOK_SOON_S = 0.02
+LOOK_GROWTH = 0.05
+"""A young tree is looked at often, an old one every half second: the pause grows with age, from 20 ms."""
+LOOK_SHARE = 1000
+"""Looking for new processes may take one part in so many of a core's time."""
+
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that a terminal or an init sends to everybody: the launcher decides what they mean."""
+
+
+class Brief(TypedDict):
+    """What to start. Words and variables hold one character per byte, so that no encoding can change them."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    output: list[int]
+    """Descriptors for the leader's stdout and stderr."""
+    ignored: list[int]
+    """Signals that were ignored when the launcher started, and stay so."""
+
+
+def as_bytes(text: str) -> bytes:
+    """Undo ``one character per byte``."""
+    return text.encode("latin-1")
+
+
+class Watch:
+    """The processes below us, each with a pidfd that tells when it ended."""
+
+    def __init__(self, poller: select.poll) -> None:
+        """Start with nobody."""
+        self._poller = poller
+        self._titles: dict[int, str] = {}
+        self._by_descriptor: dict[int, int] = {}
+        self._last_pid = b""
+        self._born = time.monotonic()
+        self._next_look = 0.0
+
+    def pause_s(self, now: float) -> float:
+        """Return how long to wait until the next look."""
+        return min(LOOK_AGAIN_S, LOOK_SOON_S + LOOK_GROWTH * (now - self._born))
+
+    def look(self, now: float) -> None:
+        """Find new processes and new titles, when it is time to."""
+        if now < self._next_look:
+            return
+        self._next_look = now + self.pause_s(now)
+        with open("/proc/loadavg", "rb") as file:  # its last field is the newest process number
+            last_pid = file.read().rsplit(b" ", 1)[-1]
+        if last_pid != self._last_pid:
+            self._last_pid = last_pid
+            for found in tree.descendants(os.getpid()):
+                self._add(found)
+        for pid, name in self._titles.items():
+            if not name.startswith("VLLM::"):
+                self._titles[pid] = tree.title(pid) or name
+        self._next_look = max(self._next_look, now + LOOK_SHARE * (time.monotonic() - now))
+
+    def _add(self, found: tree.Process) -> None:
+        if found.pid in self._titles or found.is_zombie:
+            return
+        descriptor = tree.open_pidfd(found)
+        if descriptor is not None:
+            self._titles[found.pid] = tree.title(found.pid)
+            self._by_descriptor[descriptor] = found.pid
+            self._poller.register(descriptor, select.POLLIN)
+
+    def ended(self, descriptor: int) -> tuple[int, int | None, str] | None:
+        """Return number, status and title of the process behind a pidfd that woke us, once."""
+        pid = self._by_descriptor.pop(descriptor, None)
+        if pid is None:
+            return None
+        name = tree.title(pid)
+        name = name if name.startswith("VLLM::") and len(name) > len(self._titles[pid]) else self._titles[pid] or name
+        status = tree.ended_status(pid, descriptor)
+        self._poller.unregister(descriptor)
+        os.close(descriptor)
+        del self._titles[pid]
+        return pid, status, name
+
+
+class Guardian:
+    """One attempt's tree, and the two pipes to the launcher."""
+
+    def __init__(self, control: int, report: int, wakeup: int) -> None:
+        """Take over the descriptors."""
+        self._control, self._report, self._wakeup = control, report, wakeup
+        self._poller = select.poll()
+        self._poller.register(control, select.POLLIN)
+        self._poller.register(wakeup, select.POLLIN)
+        self._watch = Watch(self._poller)
+        self._unread = b""
+        self._leader: tree.Process | None = None
+        self._kill_at: float | None = None
+        self._killed_at: float | None = None
+
+    def say(self, *words: object) -> None:
+        """Report one line. The launcher may be gone; then nobody needs to know."""
+        try:
+            os.write(self._report, " ".join(map(str, words)).encode() + b"\n")
+        except OSError:
+            pass
+
+    def spawn(self, brief: Brief) -> bool:
+        """Start the leader in a session of its own, with the signals as the operator's shell left them."""
+        argv = [as_bytes(word) for word in brief["argv"]]
+        try:
+            pid = os.posix_spawn(
+                argv[0],
+                argv,
+                {as_bytes(name): as_bytes(value) for name, value in brief["environment"].items()},
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(brief["output"], start=1)],
+                setsid=True,
+                setsigdef=[number for number in signal.valid_signals() if number not in brief["ignored"]],
+            )
+        except OSError as error:
+            self.say("unspawnable", error.errno)
+            return False
+        self._leader = tree.process(pid)
+        self.say("started", pid)
+        return True
+
+    def run(self) -> None:
+        """Serve until nothing is left below us."""
+        while self._reap():
+            now = time.monotonic()
+            self._watch.look(now)
+            self._sweep(now)
+            wait_s = self._watch.pause_s(now) if self._kill_at is None else KILL_AGAIN_S
+            for descriptor, _ in self._poller.poll(wait_s * 1000):
+                self._on(descriptor)
+
+    def _on(self, descriptor: int) -> None:
+        if descriptor == self._wakeup:
+            os.read(descriptor, 4096)
+        elif descriptor == self._control:
+            self._obey()
+        elif found := self._watch.ended(descriptor):
+            self.say("ended", found[0], "?" if found[1] is None else found[1], found[2])
+
+    def _reap(self) -> bool:
+        """Take in everyone who ended; return whether anybody is left."""
+        while True:
+            try:
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return False
+            if seen is None:
+                return True
+            # Watched ones are still zombies here, and a zombie shows its status: tell it before it is gone.
+            for descriptor, _ in self._poller.poll(0):
+                if descriptor not in (self._wakeup, self._control):
+                    self._on(descriptor)
+            _, status = os.waitpid(seen.si_pid, 0)
+            if self._leader and seen.si_pid == self._leader.pid:
+                self.say("left", os.waitstatus_to_exitcode(status))
+                self._leader = None
+
+    def _obey(self) -> None:
+        received = os.read(self._control, 4096)
+        if not received:
+            self._poller.unregister(self._control)
+            self._begin_sweep(ORPHANED_GRACE_S)
+            return
+        *lines, self._unread = (self._unread + received).split(b"\n")
+        for line in lines:
+            verb, argument = line.decode().split()
+            if verb == "sweep":
+                self._begin_sweep(float(argument))
+            elif verb == "tree":
+                tree.signal_below(os.getpid(), int(argument))
+            elif self._leader:
+                tree.send(self._leader, int(argument))
+
+    def _begin_sweep(self, grace_s: float) -> None:
+        if grace_s > 0:
+            tree.signal_below(os.getpid(), signal.SIGTERM)
+        kill_at = time.monotonic() + grace_s
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+
+    def _sweep(self, now: float) -> None:
+        """Kill whoever is still there after the grace; again and again, since a fork may slip between two looks."""
+        if self._kill_at is None or now < self._kill_at:
+            return
+        self._killed_at = self._killed_at or now
+        tree.signal_below(os.getpid(), signal.SIGKILL)
+        if now - self._killed_at > STUCK_AFTER_S:
+            for left in tree.descendants(os.getpid()):
+                self.say("stuck", left.pid, tree.title(left.pid))
+            self._killed_at = now
+
+
+def _prepare(inherited: set[int]) -> int:
+    """Keep our descriptors from the leader, ignore what is not for us, and return what wakes us when a child ends."""
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, False)
+    for number in DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    tree.become_subreaper()
+    return reader
+
+
+def _let_go(output: set[int]) -> None:
+    """Hold none of the leader's pipes and none of the operator's; stderr stays, for a bug of ours to be seen."""
+    for descriptor in output:
+        os.close(descriptor)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+
+
+def main() -> None:
+    """Look after one attempt. Arguments: the descriptors of the brief, the control pipe and the report pipe."""
+    brief_fd, control, report = map(int, sys.argv[1:4])
+    with os.fdopen(brief_fd, "rb") as file:
+        brief: Brief = json.load(file)
+    output = set(brief["output"])
+    guardian = Guardian(control, report, _prepare({control, report, *output}))
+    if guardian.spawn(brief):
+        _let_go(output)
+        guardian.run()

@@ -1,0 +1,238 @@
+"""What an attempt does next: a pure state machine. Events and the time in, a new state and effects out."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from safe_vllm.attempt.effect import AskHealth, Effect, SayReady, SendCanary, SignalLeader, SignalTree, Sweep
+from safe_vllm.attempt.event import (
+    CanaryAnswered,
+    Completed,
+    EngineEnded,
+    Event,
+    FaultLine,
+    HealthAnswered,
+    LeaderEnded,
+    Output,
+    Spawned,
+    StopAsked,
+    Tick,
+    TreeGone,
+)
+
+Stage = Literal["starting", "proving", "serving", "ending", "over"]
+
+HEALTH_EVERY_S = 1.0
+CANARY_AGAIN_S = 2.0
+START_STOP_GRACE_S = 8.0
+"""A stop during start-up: there are no requests to finish, and vLLM may have swallowed the signal."""
+SIGNAL_AGAIN_S = 2.0
+HURRY_S = 5.0
+"""What a second stop signal leaves of the deadline."""
+SETTLE_S = 5.0
+"""vLLM ends by itself about four seconds after an engine process died; its words on the way are worth having."""
+SWEEP_GRACE_S = 3.0
+"""From the leader's end, or our decision to end it, until SIGKILL for whatever is left."""
+COREDUMP_CAP_S = 600.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The limits that concern one attempt, in seconds."""
+
+    stop_timeout_s: float
+    fault_grace_s: float
+    start_timeout_s: float | None
+
+
+Step = tuple["Lifecycle", tuple[Effect, ...]]
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """Where an attempt is. Times are monotonic seconds; ``None``: not pending."""
+
+    timing: Timing
+    wants_canary: bool = True
+    has_endpoint: bool = True
+    stage: Stage = "starting"
+    spawned_at: float = 0.0
+    ready_at: float | None = None
+    health_answered: bool = False
+    canary: Literal["unsent", "answered", "failed", "hung"] = "unsent"
+    armed_by: str | None = None
+    """The fault line that waits for a second witness."""
+    is_confirmed: bool = False
+    """A second witness spoke: when ``act_at`` comes we act without asking again."""
+    has_lost_engine: bool = False
+    """An engine process was killed: no answer of another one makes that good."""
+    armed_at: float | None = None
+    act_at: float | None = None
+    ask_at: float | None = None
+    kill_at: float | None = None
+    signal_at: float | None = None
+    stops: int = 0
+    leader_status: int | None = None
+    ended_by_us: str | None = None
+
+    def next_deadline(self) -> float | None:
+        """Return when ``Tick`` is due."""
+        start_by = None
+        if self.timing.start_timeout_s is not None and self.stage in ("starting", "proving"):
+            start_by = self.spawned_at + self.timing.start_timeout_s
+        pending = [at for at in (self.act_at, self.ask_at, self.kill_at, self.signal_at, start_by) if at is not None]
+        return min(pending) if pending else None
+
+    def on(self, event: Event, now: float) -> Step:
+        """Take in one event."""
+        if self.stage == "over":
+            return self, ()
+        match event:
+            case Spawned():
+                ask_at = now if self.has_endpoint else None
+                return replace(self, spawned_at=now, ask_at=ask_at), ()
+            case TreeGone():
+                return self._calm("over"), ()
+            case LeaderEnded(status):
+                return replace(self._calm("ending"), leader_status=status), (Sweep(SWEEP_GRACE_S),)
+            case StopAsked(number):
+                return self._on_stop(number, now)
+            case Tick():
+                return self._on_tick(now)
+        if self.stage == "ending":
+            return self, ()
+        return self._on_sign(event, now)
+
+    def _on_sign(self, event: Event, now: float) -> Step:
+        """Take in what tells how a living server is doing."""
+        match event:
+            case HealthAnswered(is_ok):
+                return self._on_health(is_ok, now)
+            case CanaryAnswered(result, detail):
+                return self._on_canary(result, detail, now)
+            case FaultLine(text, is_coredump):
+                return self._on_fault_line(text, is_coredump, now), ()
+            case EngineEnded(title, status):
+                return self._on_engine_end(title, status, now), ()
+            case Output() if self.stage == "starting" and self.armed_by and not self.is_confirmed:
+                return replace(self, act_at=now + self.timing.fault_grace_s), ()
+            case Completed() if not self.is_confirmed:
+                return self._disarmed(), ()
+        return self, ()
+
+    # How it comes up
+
+    def _on_health(self, is_ok: bool, now: float) -> Step:
+        if self.stage != "starting":
+            return self, ()
+        if not is_ok:
+            return replace(self, ask_at=now + HEALTH_EVERY_S), ()
+        healthy = replace(self, health_answered=True, ask_at=None)
+        if self.wants_canary:
+            return replace(healthy, stage="proving"), (SendCanary(),)
+        return healthy._ready(now, "no canary, as asked")
+
+    def _ready(self, now: float, note: str) -> Step:
+        return replace(self._disarmed(), stage="serving", ready_at=now, ask_at=None), (SayReady(note),)
+
+    def _on_canary(self, result: str, detail: str, now: float) -> Step:
+        if result == "refused":
+            note = f"the canary could not be sent: {detail}"
+            return replace(self, canary="unsent")._ready(now, note) if self.ready_at is None else (self._disarmed(), ())
+        if result == "answered" and self.has_lost_engine:
+            return replace(self, canary="answered"), ()
+        if result == "answered":
+            passed = replace(self, canary="answered")
+            return passed._ready(now, "") if self.ready_at is None else (passed._disarmed(), ())
+        if result == "hung":
+            return replace(self, canary="hung")._end(f"a real request got no answer ({detail})")
+        return self._on_canary_failed(detail, now)
+
+    def _on_canary_failed(self, detail: str, now: float) -> Step:
+        failed = replace(self, canary="failed")
+        if self.stage == "serving":
+            return failed._end(f"a real request failed after a fault line ({detail})")
+        if self.act_at is not None:
+            return replace(failed, ask_at=now + CANARY_AGAIN_S), ()
+        # vLLM usually ends by itself now, and its own words are worth having.
+        act_at = now + self.timing.fault_grace_s
+        return replace(failed, ask_at=now + CANARY_AGAIN_S, act_at=act_at, is_confirmed=True, armed_by=detail), ()
+
+    # What makes us doubt
+
+    def _on_fault_line(self, text: str, is_coredump: bool, now: float) -> Lifecycle:
+        armed_at = self.armed_at if self.armed_at is not None else now
+        armed = replace(self, armed_by=self.armed_by or text, armed_at=armed_at)
+        if is_coredump:  # a core file is being written: let it be finished
+            return replace(armed, act_at=min(now + self.timing.fault_grace_s, armed_at + COREDUMP_CAP_S))
+        return armed if self.act_at is not None else replace(armed, act_at=now + self.timing.fault_grace_s)
+
+    def _disarmed(self) -> Lifecycle:
+        return replace(self, armed_by=None, armed_at=None, act_at=None, is_confirmed=False)
+
+    def _on_engine_end(self, title: str, status: int | None, now: float) -> Lifecycle:
+        if status is None or status >= 0 or status in (-signal.SIGTERM, -signal.SIGINT):
+            return self
+        act_at = now + min(SETTLE_S, self.timing.fault_grace_s)
+        witness = f"{title} was killed by {signal.Signals(-status).name}"
+        return replace(self, act_at=act_at, is_confirmed=True, has_lost_engine=True, armed_by=self.armed_by or witness)
+
+    def _act(self, now: float) -> Step:
+        """The grace is over: end a server that is known to be broken, ask one that may be fine."""
+        if self.stage == "serving" and not self.is_confirmed:
+            return replace(self, act_at=None), (SendCanary(),)
+        if self.is_confirmed:
+            return self._end(f"vLLM did not end by itself after: {self.armed_by}")
+        if self.stage == "proving":  # the canary that is under way will tell
+            return replace(self, act_at=None), ()
+        return self._end(f"no sign of life for {self.timing.fault_grace_s:g} s after: {self.armed_by}")
+
+    # How it ends
+
+    def _calm(self, stage: Stage) -> Lifecycle:
+        return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None)
+
+    def _end(self, why: str) -> Step:
+        return replace(self._calm("ending"), ended_by_us=why), (Sweep(SWEEP_GRACE_S),)
+
+    def _on_stop(self, number: int, now: float) -> Step:
+        stopped = replace(self, stops=self.stops + 1)
+        if self.stops:
+            return stopped._hurry(now)
+        if self.stage == "ending":  # already being swept
+            return stopped, ()
+        forwarded = number if number == signal.SIGINT else signal.SIGTERM
+        calm = stopped._calm("ending")
+        if self.stage == "starting":
+            deadline = now + min(START_STOP_GRACE_S, self.timing.stop_timeout_s)
+            return replace(calm, kill_at=deadline, signal_at=now + SIGNAL_AGAIN_S), (SignalTree(signal.SIGTERM),)
+        return replace(calm, kill_at=now + self.timing.stop_timeout_s), (SignalLeader(forwarded),)
+
+    def _hurry(self, now: float) -> Step:
+        if self.stops > 2:
+            return replace(self, kill_at=None, signal_at=None), (Sweep(0.0),)
+        kill_at = now + HURRY_S if self.kill_at is None else min(self.kill_at, now + HURRY_S)
+        return replace(self, kill_at=kill_at), (SignalTree(signal.SIGTERM),)
+
+    def _on_tick(self, now: float) -> Step:
+        if _is_due(self.kill_at, now):
+            return replace(self, kill_at=None, signal_at=None), (Sweep(0.0),)
+        if _is_due(self.signal_at, now):  # a process that was just being born may have missed the first one
+            return replace(self, signal_at=now + SIGNAL_AGAIN_S), (SignalTree(signal.SIGTERM),)
+        if self.stage == "ending":
+            return self, ()
+        start_timeout_s = self.timing.start_timeout_s
+        if start_timeout_s is not None and self.ready_at is None and now >= self.spawned_at + start_timeout_s:
+            return self._end(f"not ready after {start_timeout_s:g} s")
+        if _is_due(self.act_at, now):
+            return self._act(now)
+        if _is_due(self.ask_at, now):
+            question = AskHealth() if self.stage == "starting" else SendCanary()
+            return replace(self, ask_at=None), (question,)
+        return self, ()
+
+
+def _is_due(at: float | None, now: float) -> bool:
+    return at is not None and now >= at

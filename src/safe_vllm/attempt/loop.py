@@ -1,0 +1,135 @@
+"""The one event loop: descriptors, signals, and answers of probe threads. Everything that changes is changed here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TypeVar
+
+from safe_vllm.attempt.child import STOP_SIGNALS
+from safe_vllm.attempt.relay import Outlet
+
+Callback = Callable[[], None]
+T = TypeVar("T")
+
+
+class StopAsked(Exception):
+    """The operator wants the launch to end, and nothing is running that would have to be stopped first."""
+
+
+class Loop:
+    """Waits for whatever happens next. Signal handlers only wake it."""
+
+    def __init__(self, stdout: Outlet, stderr: Outlet, ignored: frozenset[int]) -> None:
+        """Take over the signals; those that were ignored when we started stay ignored."""
+        self.stdout, self.stderr = stdout, stderr
+        self.stops: list[int] = []
+        """Every stop signal so far, in order."""
+        self._awaited: dict[int, int | None] = {}
+        self._poller = select.poll()
+        self._callbacks: dict[int, Callback] = {}
+        self._answers: SimpleQueue[Callback] = SimpleQueue()
+        self._wakeup, self._waker = os.pipe()
+        for descriptor in (self._wakeup, self._waker):
+            os.set_blocking(descriptor, False)
+        self._poller.register(self._wakeup, select.POLLIN)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+            if number not in ignored:
+                signal.signal(number, lambda *_: None)
+        self._handled = frozenset(STOP_SIGNALS) - ignored
+
+    def watch(self, descriptor: int, callback: Callback) -> None:
+        """Call back whenever the descriptor has something to read, or has ended."""
+        self._callbacks[descriptor] = callback
+        self._poller.register(descriptor, select.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching; a descriptor that is not watched is fine."""
+        if self._callbacks.pop(descriptor, None):
+            self._poller.unregister(descriptor)
+
+    def ask(self, question: Callable[[], T], on_answer: Callable[[T], None]) -> None:
+        """Run a blocking question in a thread of its own and take the answer in the loop."""
+
+        def work() -> None:
+            answer = question()
+            self._answers.put(lambda: on_answer(answer))
+            self._wake()
+
+        threading.Thread(target=work, daemon=True, name="probe").start()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._waker, b"\0")
+        except BlockingIOError:  # full of wake-ups already
+            pass
+
+    def turn(self, until: float | None) -> None:
+        """Wait for one round of events, at most until the given monotonic time, and handle them."""
+        wait_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
+        for outlet in (self.stdout, self.stderr):
+            if outlet.is_blocked:
+                self._poller.register(outlet.fileno(), select.POLLOUT)
+        ready = self._poller.poll(wait_ms)
+        for outlet in (self.stdout, self.stderr):
+            if outlet.is_blocked:
+                self._poller.unregister(outlet.fileno())
+                outlet.flush()
+        for descriptor, _ in ready:
+            if descriptor == self._wakeup:
+                self._on_wakeup()
+            elif callback := self._callbacks.get(descriptor):
+                callback()
+
+    def _on_wakeup(self) -> None:
+        woken = os.read(self._wakeup, 65536)
+        self.stops += [number for number in woken if number in self._handled]
+        if signal.SIGCHLD in woken:
+            self.reap()
+        while not self._answers.empty():
+            self._answers.get()()
+
+    def reap(self) -> None:
+        """Take in every ended child, also one that is not ours but was handed to us (PID 1)."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid in self._awaited:
+                self._awaited[pid] = os.waitstatus_to_exitcode(status)
+
+    def expect(self, pid: int) -> None:
+        """Keep the status of this child for ``wait_for``."""
+        self._awaited[pid] = None
+
+    def wait_for(self, pid: int) -> int:
+        """Return the status of an expected child that is about to end; a signal as its negative number."""
+        while (status := self._awaited[pid]) is None:
+            self.turn(None)
+        del self._awaited[pid]
+        return status
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass while everything stays alive. Raises StopAsked when the operator asks for the end."""
+        until = time.monotonic() + seconds
+        while not self.stops and time.monotonic() < until:
+            self.turn(until)
+        if self.stops:
+            raise StopAsked
+
+    def drain(self, seconds: float) -> None:
+        """Deliver what still waits for our reader, for so long at most, or until another stop signal."""
+        until, before = time.monotonic() + seconds, len(self.stops)
+        while (self.stdout.is_blocked or self.stderr.is_blocked) and time.monotonic() < until:
+            self.turn(until)
+            if len(self.stops) > before:
+                return

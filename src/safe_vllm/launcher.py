@@ -1,0 +1,211 @@
+"""The story of a launch: plan, then descend through attempts until one is asked to stop or nothing is left to try."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from safe_vllm.announce import banner
+from safe_vllm.announce.teller import Teller
+from safe_vllm.attempt import supervise
+from safe_vllm.attempt.child import ignored_signals, inherited_environment, open_missing_descriptors
+from safe_vllm.attempt.lifecycle import Timing
+from safe_vllm.attempt.loop import Loop, StopAsked
+from safe_vllm.attempt.relay import Outlet
+from safe_vllm.attempt.tree import become_subreaper
+from safe_vllm.errors import Status, Trouble
+from safe_vllm.machine import config_file, executable, profile_files
+from safe_vllm.machine.facts import Machine
+from safe_vllm.machine.look import look
+from safe_vllm.plan import endpoint
+from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.command import command
+from safe_vllm.plan.explain import difference
+from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.ladder import Plan, Rung
+from safe_vllm.plan.profile import choose
+from safe_vllm.policy.descent import Budget, End, Next, Past, after
+from safe_vllm.record.events import EventLog
+from safe_vllm.verdict.evidence import Observations, Verdict
+from safe_vllm.verdict.judge import judge
+from safe_vllm.verdict.scan import Scan
+from safe_vllm.verdict.signatures import Signatures, parse
+
+STOP_MARGIN_S = 15.0
+"""What we give vLLM on top of the time that it gives its requests."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that is decided before the first attempt."""
+
+    intent: Intent
+    vllm: tuple[str, ...]
+    environment: Mapping[str, str]
+    machine: Machine
+    plan: Plan
+    config: Mapping[str, object] | None
+
+
+def prepare(intent: Intent) -> Prepared:
+    """Look at the machine and make the plan. Raises Trouble; nothing was started then."""
+    environment = inherited_environment()
+    vllm = executable.find(intent.vllm, environment)
+    config = config_file.config_of(intent.words)
+    machine = look(vllm[0], intent.words, environment, config)
+    profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
+    profile, because = choose(profiles, machine, intent.profile)
+    plan = make_plan(intent, profile, because, machine, environment, config)
+    return Prepared(intent, vllm, environment, machine, plan, config)
+
+
+def serve(intent: Intent) -> int:
+    """Run ``vllm serve`` until it is asked to stop, one step safer after each kernel fault; return the exit status."""
+    ignored = ignored_signals()
+    open_missing_descriptors()
+    prepared = prepare(intent)
+    become_subreaper()
+    stderr = Outlet(2)
+    loop = Loop(Outlet(1), stderr, ignored)
+    teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
+    launch = Launch(prepared, loop, teller, ignored)
+    try:
+        return launch.run()
+    finally:
+        loop.drain(prepared.intent.limits.stop_timeout_s)
+
+
+def _lost(seen: Observations) -> Verdict:
+    """Return the verdict on an attempt whose guardian was killed: of vLLM itself nothing is known."""
+    reason = "the guardian of this attempt was killed, so vLLM was ended too"
+    return Verdict("unknown", "retry-same", seen.phase, reason, before_ready=not seen.was_ready)
+
+
+@cache
+def _signatures() -> Signatures:
+    """Read the signatures, once; vLLM is long started by then."""
+    from safe_vllm.data.strict_yaml import read_data
+
+    return parse(read_data("signatures.yaml"))
+
+
+@dataclass
+class Launch:
+    """A launch under way."""
+
+    prepared: Prepared
+    loop: Loop
+    teller: Teller
+    ignored: frozenset[int]
+    rung: int = 0
+    before: int = 0
+    """The rung of the last attempt."""
+    reason: str = ""
+    """Why it is this rung's turn."""
+    history: list[Past] = field(default_factory=list)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The rungs of the ladder."""
+        return self.prepared.plan.ladder.rungs
+
+    def run(self) -> int:
+        """Descend until the end, and say how it came."""
+        plan = self.prepared.plan
+        version = self.prepared.machine.installation.vllm
+        names = [rung.name for rung in self.rungs]
+        self.teller.tell("launch-started", banner.opening(plan, version), profile=plan.profile, ladder=names)
+        try:
+            end = self._descend()
+        except StopAsked:
+            end = End(Status.STOPPED, "asked to stop between attempts")
+        lines = banner.closing(end.status, end.reason)
+        self.teller.tell("launch-ended", lines, status=int(end.status), reason=end.reason)
+        return int(end.status)
+
+    def _descend(self) -> End:
+        first = self._attempt()
+        if isinstance(first, End):
+            return first
+        from safe_vllm.policy.backoff import until_the_end  # tenacity is slow to import, and seldom needed
+
+        limits = self.prepared.intent.limits
+        return until_the_end(first, self._attempt, self.loop.sleep, limits.backoff_s, self._announce_step)
+
+    def _attempt(self) -> Next | End:
+        """Run the current rung once and decide what follows."""
+        number, rung = len(self.history) + 1, self.rungs[self.rung]
+        self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
+        started_at = time.monotonic()
+        ended = supervise.run(self.loop, self._order(number, rung))
+        if ended.spawn_error is not None:
+            reason = os.strerror(ended.spawn_error)
+            raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
+        verdict = _lost(ended.observations) if ended.guardian_is_lost else judge(ended.observations)
+        self._announce_death(number, rung, time.monotonic() - started_at, ended.observations, verdict)
+        return self._decide(ended, verdict)
+
+    def _order(self, number: int, rung: Rung) -> supervise.Order:
+        prepared, limits = self.prepared, self.prepared.intent.limits
+        drain_s = endpoint.shutdown_timeout_s(rung.words, prepared.config)
+        stop_timeout_s = max(limits.stop_timeout_s, drain_s + STOP_MARGIN_S if drain_s else 0.0)
+        return supervise.Order(
+            command=command(rung, prepared.vllm, prepared.environment),
+            timing=Timing(stop_timeout_s, limits.fault_grace_s, limits.start_timeout_s),
+            endpoint=endpoint.endpoint(rung.words, prepared.environment, prepared.config),
+            new_scan=lambda: Scan(_signatures()),
+            wants_canary=prepared.intent.wants_canary,
+            ignored=self.ignored,
+            on_ready=lambda after_s, note: self._announce_ready(number, rung, after_s, note),
+        )
+
+    def _decide(self, ended: supervise.Ended, verdict: Verdict) -> Next | End:
+        observations = ended.observations
+        if ended.stuck:
+            return End(Status.STUCK, f"it survived SIGKILL, stuck in the kernel: {', '.join(ended.stuck)}")
+        ready_for_s = observations.uptime_s if observations.was_ready else 0.0
+        self.history.append(Past(self.rung, verdict, observations.was_ready, ready_for_s))
+        if observations.stop_requested:
+            return End(Status.STOPPED, "asked to stop, and everything ended")
+        limits = self.prepared.intent.limits
+        decision = after(self.prepared.plan.ladder, self.history, Budget(limits.max_attempts, limits.proving_window_s))
+        if isinstance(decision, Next):
+            self.before, self.rung, self.reason = self.rung, decision.rung, decision.reason
+        return decision
+
+    def _announce_ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
+        lines = banner.ready(after_s, rung, note)
+        self.teller.tell("ready", lines, attempt=number, rung=rung.name, after_s=round(after_s, 3), note=note)
+
+    def _announce_death(
+        self, number: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict
+    ) -> None:
+        is_wanted = observations.stop_requested
+        lines = () if is_wanted else banner.death(number, rung, seconds, observations, verdict)
+        self.teller.tell(
+            "attempt-ended",
+            lines,
+            attempt=number,
+            rung=rung.name,
+            seconds=round(seconds, 3),
+            fault=verdict.fault,
+            action=verdict.action,
+            phase=verdict.phase,
+            suspect=verdict.suspect,
+            reason=verdict.reason,
+            status=observations.leader_status,
+            ended=[{"title": end.name, "status": end.status} for end in observations.ends],
+            evidence=[{"line": found.number, "text": found.text, "kind": found.kind} for found in verdict.evidence],
+        )
+
+    def _announce_step(self, pause_s: float) -> None:
+        before, after_ = self.rungs[self.before], self.rungs[self.rung]
+        number, unread = len(self.history) + 1, self.prepared.plan.unread
+        lines = banner.step(number, before, after_, pause_s, self.reason, unread)
+        changes = list(difference(before, after_, unread))
+        self.teller.tell(
+            "step", lines, attempt=number, rung=after_.name, reason=self.reason, pause_s=pause_s, changes=changes
+        )
