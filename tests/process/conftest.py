@@ -1,0 +1,33 @@
+"""The stage that every process test plays on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from launch import Stage, install
+
+from leftovers import Process
+
+
+@pytest.fixture(scope="session")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One environment with a fake vLLM for all tests: nothing writes into it."""
+    return install(tmp_path_factory.mktemp("installation") / "venv")
+
+
+@pytest.fixture
+def stage(tmp_path: Path, binaries: Path, older_processes: frozenset[Process]) -> Stage:
+    """A place of this test's own."""
+    return Stage(tmp_path, binaries, older_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the launches of a failed test said and did."""
+    report = yield
+    stage: Stage | None = getattr(item, "funcargs", {}).get("stage")
+    if report.failed and report.when == "call" and stage:
+        report.sections += [(f"launch {number}", launch.story()) for number, launch in enumerate(stage.launches)]
+    return report

@@ -1,0 +1,212 @@
+"""The fake's HTTP side: vLLM's routes, one request at a time, each answered as the scene says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from player import Actor, Step
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 500: "Internal Server Error", 503: "Service Unavailable"}
+
+
+class Asked(BaseException):
+    """Somebody asked this server to stop."""
+
+
+class EngineDead(BaseException):
+    """A process that this server cannot do without has ended."""
+
+
+class Server:
+    """An endpoint that follows a script."""
+
+    def __init__(self, actor: Actor, step: Step) -> None:
+        self.actor = actor
+        self.scripts: dict[str, list[Any]] = {"health": list(step["health"]), "completions": list(step["completions"])}
+        self.unanswered: list[socket.socket] = []
+        self.key = option(actor.words, "--api-key")
+        self.model = option(actor.words, "--served-model-name") or option(actor.words, "--model") or actor.words[1]
+
+    def answer_one(self, listener: socket.socket) -> None:
+        """Take one connection and do with it what the script says."""
+        connection, _ = listener.accept()
+        connection.settimeout(10)
+        try:
+            method, path, headers, body = read_request(connection)
+            self.actor.note("request", method=method, path=path, headers=headers, body=body.decode("latin-1"))
+            answer = self._answer(method, path, headers, body)
+            if answer is None:
+                self.unanswered.append(connection)
+                return
+            if answer != "drop":
+                respond(connection, *answer)
+        except (ConnectionError, TimeoutError):
+            pass
+        connection.close()
+
+    def _answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Any:
+        if path == "/play":
+            self.actor.play(json.loads(body))
+            return 200, {}
+        if path == "/health":
+            return self._scripted("health", {})
+        if path.startswith("/v1/") and self.key and headers.get("authorization") != f"Bearer {self.key}":
+            return 401, {"error": "Unauthorized"}
+        if path == "/v1/models":
+            return 200, {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": 256}]}
+        if (method, path) == ("POST", "/v1/completions"):
+            return self._scripted("completions", completion(self.model))
+        if path in ("/metrics", "/version", "/ping", "/load"):
+            return 200, {"version": "0.32.0"}
+        return 404, {"error": "Not Found"}
+
+    def _scripted(self, route: str, body: dict[str, Any]) -> Any:
+        """Follow the route's script: the next behaviour, the last one for ever."""
+        script = self.scripts[route]
+        behaviour = script.pop(0) if len(script) > 1 else script[0]
+        if isinstance(behaviour, dict):
+            self.actor.play(behaviour["first"])
+            behaviour = behaviour["then"]
+        if behaviour == "never":
+            return None
+        return behaviour if behaviour == "drop" else (behaviour, body if behaviour == 200 else {"error": "scripted"})
+
+
+def serve(actor: Actor, step: Step) -> None:
+    """Serve until asked to stop (status 0, in good order) or until a child ends (also status 0, as vLLM does)."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    host = option(actor.words, "--host") or "0.0.0.0"
+    try:
+        listener.bind((host, int(option(actor.words, "--port") or "8000")))
+    except OSError as refused:
+        os.write(2, f"OSError: [Errno {refused.errno}] {refused.strerror}\n".encode())
+        os._exit(1)
+    listener.listen(64)
+    server = Server(actor, step)
+    try:
+        _heed(actor, step)
+        os.write(2, b"INFO:     Application startup complete.\n")
+        actor.note("mark", name="serving")
+        while True:
+            server.answer_one(listener)
+    except Asked:
+        _stop_cleanly(actor)
+    except EngineDead:
+        _stop_as_if_clean(actor, step)
+
+
+def _heed(actor: Actor, step: Step) -> None:
+    def stop(number: int, frame: object) -> None:
+        actor.note("signal", name=signal.Signals(number).name)
+        if step["stops"]:
+            raise Asked
+
+    def lost(number: int, frame: object) -> None:
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if ended:
+            actor.note("child-ended", status=os.waitstatus_to_exitcode(status))
+            if step["notices"]:
+                raise EngineDead
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+    signal.signal(signal.SIGCHLD, lost)
+    if actor.children:
+        lost(signal.SIGCHLD, None)  # one that ended before anybody listened
+
+
+def _stop_cleanly(actor: Actor) -> NoReturn:
+    _deafen()
+    os.write(1, b"(APIServer pid=1) INFO 11-30 08:40:48 [launcher.py:137] [shutdown] API server: shutdown triggered\n")
+    _end_children(actor)
+    os.write(2, b"INFO:     Finished server process [1]\n")
+    actor.note("mark", name="clean shutdown")
+    os._exit(0)
+
+
+def _stop_as_if_clean(actor: Actor, step: Step) -> NoReturn:
+    _deafen()
+    os.write(
+        2,
+        b"ERROR 11-30 08:40:48 [async_llm.py:774] AsyncLLM output_handler failed.\n"
+        b"vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. "
+        b"See stack trace (above) for the root cause.\n"
+        b"INFO:     Shutting down\nINFO:     Finished server process [1]\n",
+    )
+    _end_children(actor)
+    os._exit(step["status"])
+
+
+def _deafen() -> None:
+    for number in (*STOP_SIGNALS, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN if number != signal.SIGCHLD else signal.SIG_DFL)
+
+
+def _end_children(actor: Actor) -> None:
+    """End the children with the one signal that they cannot note: a noted one came from outside."""
+    for pid in actor.children.values():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def option(words: list[str], name: str) -> str | None:
+    """Return the value of ``--name VALUE`` or ``--name=VALUE``."""
+    for place, word in enumerate(words):
+        if word == name:
+            return words[place + 1]
+        if word.startswith(name + "="):
+            return word.partition("=")[2]
+    return None
+
+
+def read_request(connection: socket.socket) -> tuple[str, str, dict[str, str], bytes]:
+    """Return method, path, headers by lower-case name, and body."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = connection.recv(65536)
+        if not more:
+            raise ConnectionError
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    while len(body) < int(headers.get("content-length", "0")):
+        body += connection.recv(65536)
+    method, path, _ = first.split(" ")
+    return method, path.partition("?")[0], headers, body
+
+
+def respond(connection: socket.socket, status: int, body: dict[str, Any]) -> None:
+    """Send one JSON answer and say that no other follows."""
+    text = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
+    connection.sendall(f"{head}Connection: close\r\n\r\n".encode() + text)
+
+
+def completion(model: str) -> dict[str, Any]:
+    """Return what vLLM answers to a request for two tokens with their probabilities."""
+    logprobs = {
+        "text_offset": [0, 2],
+        "token_logprobs": [-1.5, -2.25],
+        "tokens": [" a", " b"],
+        "top_logprobs": [{" a": -1.5}, {" b": -2.25}],
+    }
+    choice = {"index": 0, "text": " a b", "logprobs": logprobs, "finish_reason": "length", "stop_reason": None}
+    usage = {"prompt_tokens": 1, "total_tokens": 3, "completion_tokens": 2}
+    return {
+        "id": "cmpl-1",
+        "object": "text_completion",
+        "created": 1,
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }

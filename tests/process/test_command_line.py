@@ -1,0 +1,146 @@
+"""P1: every word after ``serve`` is vLLM's, and what is not ours is vLLM's business alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from launch import Stage
+from scenes import argparse_error, ima_at_startup, leave, serve_ok
+
+BAD_WORDS = [
+    [],
+    ["tiny", "--", "--config", "nowhere.yaml", "--"],
+    ["tiny", "--config=nowhere.yaml", "--unknown-flag-of-tomorrow", "-x", "--a=b=c"],
+    ["tiny", "--profile", "b200", "--max-attempts=1", "--events", "x", "--no-canary", "--output", "json"],
+    ["", "two words", "new\nline", "tab\t", "ünï \N{SNOWMAN}", "'", '"', "$HOME", "*", "\\", ""],
+    [b"\xff\xfe", b"--served-model-name=\x80", "\x01\x7f"],
+    ["tiny", "--moe-backend", "triton", "--kernel-config.moe_backend=cutlass", "-dp", "2", "-tp=2"],
+    ["serve", "serve", "plan"],
+]
+
+
+def as_noted(words: list[str | bytes]) -> list[str]:
+    """Return words the way the journal has them: one character per byte."""
+    return [(word if isinstance(word, bytes) else word.encode()).decode("latin-1") for word in words]
+
+
+@pytest.mark.parametrize("words", BAD_WORDS, ids=range(len(BAD_WORDS)))
+def test_every_word_after_serve_reaches_vllm_as_it_was_written(stage: Stage, words: list[str | bytes]) -> None:
+    run = stage.start(argparse_error(), words=words)
+    assert run.finish() == 2
+    assert [start["argv"] for start in run.attempts()] == [["serve", *as_noted(words)]]
+
+
+@pytest.mark.parametrize("question", ["--help", "--help=all", "--help=moe", "-h", "-v", "--version"])
+def test_a_question_about_vllm_is_answered_by_vllm_itself_with_its_status(stage: Stage, question: str) -> None:
+    run = stage.start(words=["tiny", question], environment={"FAKE_VLLM_STATUS": "3"})
+    assert run.finish() == 3
+    [start] = run.entries("start")
+    assert start["argv"] == ["serve", "tiny", question]
+    assert start["pid"] == run.process.pid
+    assert run.stdout() == f"the fake vllm 0.32.0 was asked: serve tiny {question}\n".encode()
+    assert run.stderr() == b""
+
+
+@pytest.mark.parametrize("subcommand", ["chat", "bench", "run-batch", "a-command-of-tomorrow"])
+def test_every_other_subcommand_is_executed_unchanged(stage: Stage, subcommand: str) -> None:
+    words: list[str | bytes] = ["serve", "--url", "x", "", b"\xff", "--max-attempts", "1"]
+    run = stage.start(subcommand=[subcommand], words=words, options=(), environment={"FAKE_VLLM_STATUS": "4"})
+    assert run.finish() == 4
+    [start] = run.entries("start")
+    assert start["argv"] == [subcommand, *as_noted(words)]
+    assert start["pid"] == run.process.pid
+
+
+def test_switched_off_it_executes_plain_vllm(stage: Stage) -> None:
+    run = stage.start([leave(7)], options=("--max-attempts", "3"), environment={"SAFE_VLLM_OFF": "1"})
+    assert run.finish() == 7
+    [start] = run.attempts()
+    assert start["pid"] == run.process.pid
+    assert run.stderr() == b""
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_switched_off_means_one_and_nothing_else(stage: Stage, value: str) -> None:
+    run = stage.start(argparse_error(), environment={"SAFE_VLLM_OFF": value})
+    assert run.finish() == 2
+    assert run.leader().pid != run.process.pid
+
+
+def test_every_option_has_a_variable_and_the_option_wins(stage: Stage) -> None:
+    variables = {"SAFE_VLLM_MAX_ATTEMPTS": "1", "SAFE_VLLM_BACKOFF": "0.01", "SAFE_VLLM_PROFILE": "cpu"}
+    once = stage.start(ima_at_startup(), ima_at_startup(), options=(), environment=variables)
+    twice = stage.start(ima_at_startup(), ima_at_startup(), options=("--max-attempts", "2"), environment=variables)
+    assert (once.finish(), len(once.attempts())) == (70, 1)
+    assert (twice.finish(), len(twice.attempts())) == (70, 2)
+
+
+def test_our_own_lines_can_be_json_objects(stage: Stage) -> None:
+    run = stage.start(serve_ok(), environment={"SAFE_VLLM_OUTPUT": "json"})
+    run.wait_for_event("ready")
+    assert run.stop() == 0
+    said = [json.loads(line.removeprefix("safe-vllm: ")) for line in run.ours().splitlines()]
+    assert {"ready", "launch-ended"} <= {line["event"] for line in said}
+
+
+def test_a_command_that_is_not_there_ends_with_127(stage: Stage) -> None:
+    run = stage.start(environment={"PATH": "/nowhere"})
+    assert run.finish() == 127
+    assert "vllm" in run.ours()
+    assert "Traceback" not in run.stderr_text()
+
+
+def test_a_command_that_cannot_be_executed_ends_with_126(stage: Stage) -> None:
+    script = stage.root / "vllm"
+    script.write_text("#!/bin/sh\n")
+    run = stage.start(options=("--vllm", str(script)))
+    assert run.finish() == 126
+    assert str(script) in run.ours()
+    assert "Traceback" not in run.stderr_text()
+
+
+def test_a_command_whose_interpreter_is_gone_ends_with_127_or_126(stage: Stage) -> None:
+    script = stage.root / "vllm"
+    script.write_text("#!/nowhere/python\n")
+    script.chmod(0o755)
+    run = stage.start(options=("--vllm", str(script)))
+    assert run.finish() in (126, 127)
+    assert "Traceback" not in run.stderr_text()
+
+
+def test_another_command_can_stand_in_for_vllm(stage: Stage) -> None:
+    run = stage.start(
+        argparse_error(),
+        options=("--vllm", f"{stage.binaries}/python -IS {stage.binaries}/vllm"),
+        environment={"PATH": "/nowhere"},
+    )
+    assert run.finish() == 2
+    assert run.attempts()[0]["argv"][:2] == ["serve", "tiny"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--no-such-option",), ("--max-attempts", "many"), ("--max-attempts",), ("--output", "xml"), ("--backoff", "-1")],
+)
+def test_an_option_of_ours_that_is_wrong_ends_with_2_and_starts_nothing(stage: Stage, options: tuple[str, ...]) -> None:
+    run = stage.start(options=options)
+    assert run.finish() == 2
+    assert run.entries("start") == []
+    assert options[0] in run.stderr_text()
+    assert "Traceback" not in run.stderr_text()
+
+
+def test_a_profile_that_is_not_there_ends_with_78_or_2_and_starts_nothing(stage: Stage) -> None:
+    run = stage.start(options=("--profile", "no-such-profile"))
+    assert run.finish() in (2, 78)
+    assert run.entries("start") == []
+    assert "no-such-profile" in run.stderr_text()
+
+
+def test_an_option_without_any_words_is_still_ours(stage: Stage, tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    run = stage.start(argparse_error(), words=[], options=("--events", str(events)))
+    assert run.finish() == 2
+    assert [json.loads(line)["event"] for line in events.read_text().splitlines()][-1] == "launch-ended"

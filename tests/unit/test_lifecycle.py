@@ -1,0 +1,197 @@
+"""The attempt's state machine: what it does about everything that can happen."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from safe_vllm.attempt.effect import AskHealth, Effect, SayReady, SendCanary, SignalLeader, SignalTree, Sweep
+from safe_vllm.attempt.event import (
+    CanaryAnswered,
+    Completed,
+    EngineEnded,
+    Event,
+    FaultLine,
+    HealthAnswered,
+    LeaderEnded,
+    Output,
+    Spawned,
+    StopAsked,
+    Tick,
+    TreeGone,
+)
+from safe_vllm.attempt.lifecycle import Lifecycle, Timing
+
+TIMING = Timing(stop_timeout_s=60, fault_grace_s=20, start_timeout_s=None)
+STARTED = Lifecycle(TIMING).on(Spawned(), 0.0)[0]
+
+
+def after(state: Lifecycle, *events: tuple[float, Event]) -> tuple[Lifecycle, list[Effect]]:
+    effects: list[Effect] = []
+    for now, event in events:
+        state, more = state.on(event, now)
+        effects += more
+    return state, effects
+
+
+SERVING = after(STARTED, (1, HealthAnswered(True)), (2, CanaryAnswered("answered")))[0]
+
+
+def test_health_alone_does_not_make_it_ready() -> None:
+    state, effects = after(STARTED, (1, HealthAnswered(True)))
+    assert effects == [SendCanary()]
+    assert state.ready_at is None
+
+
+def test_health_and_an_answered_request_make_it_ready_once() -> None:
+    state, effects = after(
+        STARTED, (1, HealthAnswered(True)), (2, CanaryAnswered("answered")), (3, HealthAnswered(True))
+    )
+    assert effects == [SendCanary(), SayReady()]
+    assert state.stage == "serving"
+    assert state.ready_at == 2
+
+
+def test_without_a_canary_health_makes_it_ready_and_the_note_says_so() -> None:
+    state, effects = after(Lifecycle(TIMING, wants_canary=False), (0, Spawned()), (1, HealthAnswered(True)))
+    assert effects == [SayReady("no canary, as asked")]
+    assert state.stage == "serving"
+
+
+def test_health_is_asked_again_until_it_answers() -> None:
+    state, effects = after(STARTED, (0, Tick()), (0.1, HealthAnswered(False)), (0.5, Tick()), (1.2, Tick()))
+    assert effects == [AskHealth(), AskHealth()]
+    assert state.stage == "starting"
+
+
+def test_a_member_without_an_address_is_never_asked() -> None:
+    state = Lifecycle(TIMING, has_endpoint=False).on(Spawned(), 0.0)[0]
+    assert state.next_deadline() is None
+    assert after(state, (1000, Tick()))[1] == []
+
+
+def test_a_server_that_cannot_complete_is_ended_after_the_grace_and_was_never_ready() -> None:
+    state, effects = after(
+        STARTED, (1, HealthAnswered(True)), (2, CanaryAnswered("failed", "500")), (21, Tick()), (22, Tick())
+    )
+    assert SayReady() not in effects
+    assert effects[-1] == Sweep(3.0)
+    assert state.canary == "failed"
+    assert state.ended_by_us is not None
+
+
+def test_a_canary_that_fails_once_and_then_passes_makes_it_ready() -> None:
+    state, effects = after(
+        STARTED,
+        (1, HealthAnswered(True)),
+        (2, CanaryAnswered("failed", "500")),
+        (4.5, Tick()),
+        (5, CanaryAnswered("answered")),
+        (30, Tick()),
+    )
+    assert effects == [SendCanary(), SendCanary(), SayReady()]
+    assert state.stage == "serving"
+
+
+def test_a_canary_without_an_answer_is_a_hang() -> None:
+    state, effects = after(STARTED, (1, HealthAnswered(True)), (301, CanaryAnswered("hung", "300 s")))
+    assert effects[-1] == Sweep(3.0)
+    assert state.canary == "hung"
+
+
+def test_a_server_without_completions_is_ready_with_a_note() -> None:
+    _, effects = after(STARTED, (1, HealthAnswered(True)), (2, CanaryAnswered("refused", "/v1/completions says 404")))
+    assert effects[-1] == SayReady("the canary could not be sent: /v1/completions says 404")
+
+
+def test_a_fault_line_alone_never_ends_a_server_that_answers() -> None:
+    state, effects = after(SERVING, (10, FaultLine("CUDA error")), (30, Tick()), (31, CanaryAnswered("answered")))
+    assert effects == [SendCanary()]
+    assert state.stage == "serving"
+    assert state.next_deadline() is None
+
+
+def test_a_completed_request_disarms_a_fault_line() -> None:
+    _, effects = after(SERVING, (10, FaultLine("CUDA error")), (11, Completed()), (300, Tick()))
+    assert effects == []
+
+
+def test_a_fault_line_and_a_failing_request_end_it_at_once() -> None:
+    state, effects = after(SERVING, (10, FaultLine("CUDA error")), (30, Tick()), (31, CanaryAnswered("failed", "500")))
+    assert effects == [SendCanary(), Sweep(3.0)]
+    assert state.ended_by_us is not None
+
+
+def test_a_fault_line_while_starting_waits_as_long_as_there_is_output() -> None:
+    state, effects = after(STARTED, (10, FaultLine("CUDA error")), (25, Output()), (40, Tick()))
+    assert Sweep(3.0) not in effects
+    _, effects = after(state, (46, Tick()))
+    assert Sweep(3.0) in effects
+
+
+def test_a_core_file_that_is_being_written_gets_more_time_but_not_for_ever() -> None:
+    state, effects = after(SERVING, *((t, FaultLine("coredump:", is_coredump=True)) for t in range(0, 590, 10)))
+    assert effects == []
+    assert state.act_at == 600
+
+
+def test_a_killed_engine_process_is_a_second_witness_and_vllm_gets_a_moment_to_say_why() -> None:
+    state, effects = after(SERVING, (10, EngineEnded("VLLM::Worker_TP0", -11)), (14, Tick()))
+    assert effects == []
+    state, effects = after(state, (15.1, Tick()))
+    assert effects == [Sweep(3.0)]
+    assert "VLLM::Worker_TP0 was killed by SIGSEGV" in str(state.ended_by_us)
+
+
+def test_no_answer_of_another_engine_makes_a_killed_one_good() -> None:
+    _, effects = after(
+        SERVING, (10, EngineEnded("VLLM::EngineCore_DP1", -6)), (11, CanaryAnswered("answered")), (12, Completed())
+    )
+    assert after(_, (16, Tick()))[1] == [Sweep(3.0)]
+
+
+@pytest.mark.parametrize("status", [0, 1, None, -signal.SIGTERM])
+def test_an_engine_process_that_ended_otherwise_proves_nothing(status: int | None) -> None:
+    assert after(SERVING, (10, EngineEnded("VLLM::Worker", status)), (500, Tick()))[1] == []
+
+
+def test_when_the_leader_ends_everything_is_swept() -> None:
+    state, effects = after(SERVING, (10, LeaderEnded(0)), (11, TreeGone()))
+    assert effects == [Sweep(3.0)]
+    assert (state.stage, state.leader_status) == ("over", 0)
+
+
+def test_p9_a_stop_while_serving_goes_to_the_leader_alone() -> None:
+    state, effects = after(SERVING, (10, StopAsked(signal.SIGTERM)), (69, Tick()))
+    assert effects == [SignalLeader(signal.SIGTERM)]
+    assert after(state, (70, Tick()))[1] == [Sweep(0.0)]
+
+
+def test_p9_a_stop_while_starting_goes_to_everybody_and_is_repeated_until_the_kill() -> None:
+    state, effects = after(STARTED, (10, StopAsked(signal.SIGINT)), (12, Tick()), (14, Tick()), (18.1, Tick()))
+    assert effects == [*[SignalTree(signal.SIGTERM)] * 3, Sweep(0.0)]
+    assert state.next_deadline() is None
+
+
+def test_p9_a_second_stop_hurries_and_a_third_kills() -> None:
+    state, effects = after(SERVING, (10, StopAsked(signal.SIGTERM)), (11, StopAsked(signal.SIGTERM)))
+    assert effects == [SignalLeader(signal.SIGTERM), SignalTree(signal.SIGTERM)]
+    assert state.kill_at == 16
+    assert after(state, (12, StopAsked(signal.SIGTERM)))[1] == [Sweep(0.0)]
+
+
+def test_nothing_that_is_seen_after_a_stop_changes_the_course() -> None:
+    state, _ = after(SERVING, (10, StopAsked(signal.SIGTERM)))
+    later = after(
+        state, (11, EngineEnded("VLLM::Worker", -9)), (11, FaultLine("CUDA error")), (12, HealthAnswered(False))
+    )
+    assert later == (state, [])
+
+
+def test_a_start_timeout_ends_what_is_not_ready_in_time() -> None:
+    state = Lifecycle(Timing(60, 20, 100)).on(Spawned(), 0.0)[0]
+    state, effects = after(state, (0, Tick()), (99, HealthAnswered(False)))
+    assert Sweep(3.0) not in effects
+    state, effects = after(state, (100, Tick()))
+    assert (effects, state.ended_by_us) == ([Sweep(3.0)], "not ready after 100 s")
