@@ -126,6 +126,16 @@ class Launch:
         entry = self.attempts()[-1]
         return Process(entry["pid"], entry["born"])
 
+    def kill_child(self, title: str, number: int) -> None:
+        """Send a signal to the latest process of that title, when the guardian has seen it: see the fake's step."""
+        child, facts = self.child(title), Path(f"/proc/{self.attempts()[-1]['parent']}/fdinfo")
+
+        def is_watched() -> bool:
+            return any(f"\nPid:\t{child.pid}\n" in _text(path) for path in facts.iterdir())
+
+        self.wait_for(f"the guardian to watch {title}", is_watched)
+        os.kill(child.pid, number)
+
     def child(self, title: str) -> Process:
         """Return the latest process of that title."""
         entry = [entry for entry in self.entries("process") if entry["title"] == title][-1]
@@ -278,6 +288,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def _json_lines(path: Path) -> list[Entry]:

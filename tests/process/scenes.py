@@ -67,6 +67,11 @@ def kill(title: str, signal: str) -> Step:
     return {"do": "kill", "title": title, "signal": signal}
 
 
+def wait_until_watched(title: str) -> Step:
+    """Go on when somebody above the leader watches the process with this title."""
+    return {"do": "wait-until-watched", "title": title}
+
+
 def mark(name: str) -> Step:
     """Tell the test where the scene is."""
     return {"do": "mark", "name": name}
@@ -105,8 +110,8 @@ def serve(
 
 
 def engine(*steps: Step, **how: Any) -> Step:
-    """Start an engine core that notes the signals it gets and dies of none but SIGKILL and its own deeds."""
-    return fork(ENGINE, on_signal("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"), *(steps or (HOLD,)), **how)
+    """Start an engine core that notes the signal that ends it."""
+    return fork(ENGINE, on_signal(*DEAF, steps=[leave(0)]), *(steps or (HOLD,)), **how)
 
 
 def engine_with_worker(*steps: Step) -> Step:
@@ -129,12 +134,18 @@ def serve_with_worker(**answers: Any) -> Scene:
 
 def die_first_inference(signal: str = "SIGSEGV") -> Scene:
     """Be healthy, lose the worker to a signal at the first completion, and end with 0 as vLLM does."""
-    return serve_with_worker(completions=({"first": [kill(WORKER, signal)], "then": "drop"},))
+    return serve_with_worker(
+        completions=({"first": [wait_until_watched(WORKER), kill(WORKER, signal)], "then": "drop"},)
+    )
 
 
 def die_at_startup(signal: str) -> Scene:
     """Lose the engine core to a signal before there is anything to serve."""
-    return [fork(ENGINE, die(signal)), WAIT_FOR_CHILD, *fail("", INITIALISATION_FAILED.rstrip("\n"))]
+    return [
+        fork(ENGINE, wait_until_watched(ENGINE), die(signal)),
+        WAIT_FOR_CHILD,
+        *fail(INITIALISATION_FAILED.rstrip("\n")),
+    ]
 
 
 def ima_at_startup(text: str = ILLEGAL_ACCESS) -> Scene:

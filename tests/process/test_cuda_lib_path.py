@@ -1,6 +1,7 @@
 """``CUDA_LIB_PATH`` is set where FlashInfer reads it and the directory holds what it looks for, and nowhere else.
 
-See https://github.com/flashinfer-ai/flashinfer/blob/v0.6.12/flashinfer/jit/__init__.py: only ``libcudart.so.12`` is loaded from it.
+Only ``libcudart.so.12`` is ever loaded from it:
+https://github.com/flashinfer-ai/flashinfer/blob/v0.6.12/flashinfer/jit/__init__.py
 """
 
 from __future__ import annotations

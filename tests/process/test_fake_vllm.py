@@ -14,9 +14,9 @@ from scenes import (
     ENGINE,
     WORKER,
     argparse_error,
-    die_at_startup,
-    die_first_inference,
     fork,
+    ima_at_startup,
+    kill,
     leave,
     load_until,
     on_signal,
@@ -86,14 +86,15 @@ def test_it_serves_and_stops_in_good_order(plain: Stage) -> None:
 
 
 def test_it_loses_its_worker_at_the_first_inference_and_ends_with_0(plain: Stage) -> None:
-    run = serving(plain.start(die_first_inference(), options=()))
+    scene = serve_with_worker(completions=({"first": [kill(WORKER, "SIGSEGV")], "then": "drop"},))
+    run = serving(plain.start(scene, options=()))
     assert run.request("GET", "/health") == 200
     with pytest.raises(ConnectionError):
         run.request("POST", "/v1/completions", {})
     assert run.finish() == 0
 
 
-@pytest.mark.parametrize(("scene", "status"), [(argparse_error(), 2), (die_at_startup("SIGABRT"), 1)])
+@pytest.mark.parametrize(("scene", "status"), [(argparse_error(), 2), (ima_at_startup(), 1)])
 def test_it_fails_to_start_as_vllm_does(plain: Stage, scene: list[dict[str, object]], status: int) -> None:
     assert plain.start(scene, options=()).finish() == status
 

@@ -243,7 +243,7 @@ def test_a_reader_that_is_late_gets_everything(stage: Stage, pipe: tuple[int, in
 
 def test_a_reader_that_never_reads_does_not_keep_us_from_stopping(stage: Stage, pipe: tuple[int, int]) -> None:
     reader, writer = pipe
-    run = stage.start([*chatty_server(64 << 20)], stdout=writer)
+    run = stage.start([*chatty_server(64 << 20)], stdout=writer, options=("--stop-timeout", "1"))
     os.close(writer)
     run.wait_for_event("ready")
     assert run.stop() == 0

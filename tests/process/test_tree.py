@@ -88,7 +88,7 @@ def test_the_engine_left_by_a_killed_leader_is_swept_before_the_next_attempt(sta
 
 def test_output_of_a_descendant_after_the_leader_has_ended_is_not_lost(stage: Stage) -> None:
     words = [{"do": "wait-for-parent"}, write("stdout", b"a last word"), leave(0)]
-    run = stage.start([fork("slow", *words), *argparse_error()])
+    run = stage.start([fork("slow", *words, ignores=["SIGTERM"]), *argparse_error()])
     assert run.finish() == 2
     assert run.stdout() == b"a last word"
 

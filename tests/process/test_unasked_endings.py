@@ -35,7 +35,7 @@ def ready(run: Launch) -> Launch:
 @pytest.mark.parametrize("victim", [ENGINE, WORKER])
 def test_an_engine_process_killed_while_serving_is_seen_although_vllm_ends_with_0(stage: Stage, victim: str) -> None:
     run = ready(stage.start(serve_with_worker(), serve_ok()))
-    os.kill(run.child(victim).pid, signal.SIGSEGV)
+    run.kill_child(victim, signal.SIGSEGV)
     run.wait_until_ready("no-autotune")
     [ended] = run.events("attempt-ended")
     assert (ended["status"], ended["fault"], ended["action"]) == (0, "engine-signal", "retry-safer")
@@ -46,7 +46,7 @@ def test_an_engine_process_killed_while_serving_is_seen_although_vllm_ends_with_
 @pytest.mark.parametrize("number", ["SIGABRT", "SIGILL", "SIGSEGV"])
 def test_the_signal_of_a_worker_is_known_although_no_line_names_it(stage: Stage, number: str) -> None:
     run = ready(stage.start(serve_with_worker(), serve_ok()))
-    os.kill(run.child(WORKER).pid, getattr(signal, number))
+    run.kill_child(WORKER, getattr(signal, number))
     run.wait_for_event("ready", 2)
     assert number in run.ours()
     assert run.stop() == 0
@@ -54,7 +54,7 @@ def test_the_signal_of_a_worker_is_known_although_no_line_names_it(stage: Stage,
 
 def test_after_long_service_the_same_rung_gets_another_chance(stage: Stage) -> None:
     run = ready(stage.start(serve_with_worker(), serve_ok(), options=("--backoff", "0.01", "--proving-window", "0")))
-    os.kill(run.child(WORKER).pid, signal.SIGSEGV)
+    run.kill_child(WORKER, signal.SIGSEGV)
     run.wait_for_event("ready", 2)
     assert run.rungs() == ["as-asked", "as-asked"]
     assert run.stop() == 0
@@ -106,6 +106,7 @@ def test_a_leader_that_dies_of_somebody_elses_stop_ends_the_launch_with_0(stage:
 def test_a_shutdown_that_a_fault_came_before_is_no_stop(stage: Stage) -> None:
     run = ready(stage.start(serve_ok(), serve_ok()))
     run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
+    run.wait_for("the fault to be relayed", lambda: ILLEGAL_ACCESS in run.stderr_text())
     os.kill(run.leader().pid, signal.SIGTERM)
     run.wait_until_ready("no-autotune")
     assert run.events("attempt-ended")[0]["fault"] == "illegal-memory-access"
@@ -124,7 +125,7 @@ def test_a_leader_killed_by_somebody_unknown_is_started_again_as_it_was(stage: S
 
 def test_a_dead_engine_that_vllm_does_not_notice_is_acted_on(stage: Stage) -> None:
     run = ready(stage.start(serve_with_worker(notices=False), serve_ok(), options=IMPATIENT))
-    os.kill(run.child(WORKER).pid, signal.SIGSEGV)
+    run.kill_child(WORKER, signal.SIGSEGV)
     run.wait_until_ready("no-autotune")
     assert run.stop() == 0
 

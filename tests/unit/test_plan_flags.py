@@ -72,7 +72,7 @@ def test_the_optimization_level_is_read_in_every_form(line: str) -> None:
         "--moe-backend -tp",
         "--enable-flashinfer-autotune=False",
         "--moe-backends triton",
-        "--no-moe-backend",
+        "--no-moe-backend triton",
         "-t 2",
         "-O",
         "--data-parallel-siz 2",

@@ -84,6 +84,11 @@ def test_a_profile_that_is_asked_for_need_not_fit() -> None:
     assert (profile.name, because) == ("gb200", "asked for")
 
 
+def test_a_part_of_a_word_of_the_name_is_not_the_gpu() -> None:
+    files = [ProfileFile("a.yaml", content(name="a", fits={"gpus": ["B20"]})), ProfileFile("b.yaml", content(name="b"))]
+    assert choose(files, Machine("x86_64", (B200,)))[0].name == "b"
+
+
 def test_of_two_profiles_that_fit_equally_the_later_one_is_chosen() -> None:
     files = [ProfileFile(f"{name}.yaml", content(name=name, fits={"gpus": ["B200"]})) for name in ("one", "two")]
     assert choose(files, Machine("x86_64", (B200,)))[0].name == "two"

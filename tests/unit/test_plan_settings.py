@@ -137,6 +137,10 @@ def test_a_flag_is_taken_out_with_its_values() -> None:
     assert without(("m", "--api-key", "a", "b", "-tp", "2", "--api-k=c"), "--api-key") == ("m", "-tp", "2")
 
 
+def test_the_word_behind_a_value_is_not_part_of_it() -> None:
+    assert with_value(("-tp", "2", "m"), "--tensor-parallel-size", "4") == ("-tp", "4", "m")
+
+
 def test_a_value_that_holds_already_changes_nothing() -> None:
     assert with_value(("m",), "--data-parallel-size", "1") == ("m",)
     assert with_value(("m",), "--data-parallel-size", "2", {"data_parallel_size": 2}) == ("m",)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from safe_vllm.attempt import terminal
 from safe_vllm.plan.command import Command
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -62,16 +63,15 @@ class Child:
             pass
 
     def close(self) -> None:
-        """Let go of every pipe."""
-        for descriptor in (self.control, self.report, self.stdout, self.stderr):
-            if descriptor is not None:
-                os.close(descriptor)
+        """Let go of the guardian. The output pipes belong to whoever reads them."""
+        os.close(self.control)
+        os.close(self.report)
 
 
 def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) -> Child:
     """Start a guardian that starts the command. Raises OSError when not even that is possible."""
-    stdout, stdout_end = os.pipe()
-    stderr, stderr_end = (None, stdout_end) if has_one_stream else os.pipe()
+    stdout, stdout_end = _channel(1)
+    stderr, stderr_end = (None, stdout_end) if has_one_stream else _channel(2)
     control_end, control = os.pipe()
     report, report_end = os.pipe()
     brief = _brief(command, [stdout_end, stderr_end], ignored)
@@ -82,6 +82,11 @@ def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) ->
         # A session of its own: what kills our process group must not kill the one who is to end the tree.
         pid = os.posix_spawn(sys.executable, words, {}, setsid=True)
     return Child(pid, control, report, stdout, stderr)
+
+
+def _channel(descriptor: int) -> tuple[int, int]:
+    """Return our end and the child's end of what leads to our own descriptor: a terminal if that is one, or a pipe."""
+    return terminal.open_pair(descriptor) if os.isatty(descriptor) else os.pipe()
 
 
 def _brief(command: Command, output: list[int], ignored: frozenset[int]) -> int:

@@ -30,6 +30,8 @@ class Loop:
         self.stdout, self.stderr = stdout, stderr
         self.stops: list[int] = []
         """Every stop signal so far, in order."""
+        self.on_resize: Callback = lambda: None
+        """Called when the terminal changed its size."""
         self._awaited: dict[int, int | None] = {}
         self._poller = select.poll()
         self._callbacks: dict[int, Callback] = {}
@@ -39,7 +41,7 @@ class Loop:
             os.set_blocking(descriptor, False)
         self._poller.register(self._wakeup, select.POLLIN)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD):
             if number not in ignored:
                 signal.signal(number, lambda *_: None)
         self._handled = frozenset(STOP_SIGNALS) - ignored
@@ -90,6 +92,8 @@ class Loop:
     def _on_wakeup(self) -> None:
         woken = os.read(self._wakeup, 65536)
         self.stops += [number for number in woken if number in self._handled]
+        if signal.SIGWINCH in woken:
+            self.on_resize()
         if signal.SIGCHLD in woken:
             self.reap()
         while not self._answers.empty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,15 +13,14 @@ from safe_vllm.attempt.child import Child, spawn
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.lifecycle import Lifecycle, Timing
 from safe_vllm.attempt.loop import Loop
+from safe_vllm.attempt.streams import Streams
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
 from safe_vllm.verdict.scan import ANSWERED, Scan, Stream
 
-DRAIN_S = 1.0
-"""How long a stranger who holds the child's pipe may keep us after the last descendant ended."""
-STOPPED_DRAIN_S = 5.0
-"""How long, on top, a reader of ours that is behind may keep us when a stop was asked for."""
+SWEPT_WITH = (-signal.SIGTERM, -signal.SIGKILL)
+"""How processes end when we end them, which tells nothing about why we had to."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,6 @@ class _Attempt:
     state: Lifecycle
     child: Child
     started_at: float
-    streams: dict[Stream, int]
-    paused: set[Stream] = field(default_factory=set)
-    """Streams that are not read while our own reader is behind."""
     ends: list[ProcessEnd] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     spawn_error: int | None = None
@@ -70,14 +67,18 @@ class _Attempt:
     unread_report: bytes = b""
     guardian_has_ended: bool = False
     stops_seen: int = 0
+    phase: str = "init"
+    """Where the server was when its end began."""
 
     # What happens
 
     def happen(self, happening: Event) -> None:
         """Feed the state machine and do what it says."""
         now = time.monotonic()
-        was_healthy = self.state.health_answered
+        was_healthy, was_ending = self.state.health_answered, self.state.stage == "ending"
         self.state, effects = self.state.on(happening, now)
+        if self.state.stage == "ending" and not was_ending:
+            self.phase = self.scan.phase
         if self.state.health_answered and not was_healthy:
             self.scan.health_answered()
         for wanted in effects:
@@ -105,17 +106,8 @@ class _Attempt:
         assert endpoint is not None  # the state machine asks nothing of a server without an address
         self.loop.ask(lambda: question(endpoint), self.happen)
 
-    def on_output(self, name: Stream) -> None:
-        """Relay first, look second. Nothing is taken from the child while our reader is behind."""
-        outlet = self._outlet(name)
-        chunk = os.read(self.streams[name], relay.CHUNK_BYTES)
-        if not chunk:
-            self._close_stream(name)
-            return
-        outlet.write(chunk)
-        if outlet.is_blocked:
-            self.loop.unwatch(self.streams[name])
-            self.paused.add(name)
+    def on_chunk(self, name: Stream, chunk: bytes) -> None:
+        """Look at output that has been passed on."""
         for evidence in self.scan.feed(name, chunk, time.monotonic() - self.started_at):
             self._on_evidence(evidence)
         if self.state.stage == "starting":
@@ -126,10 +118,6 @@ class _Attempt:
             self.happen(event.FaultLine(evidence.text, evidence.fault == "gpu-coredump"))
         elif evidence.signature == ANSWERED:
             self.happen(event.Completed())
-
-    def _close_stream(self, name: Stream) -> None:
-        self.loop.unwatch(self.streams[name])
-        del self.streams[name]
 
     def on_report(self) -> None:
         """Read what the guardian has to say."""
@@ -157,54 +145,33 @@ class _Attempt:
                 self.stuck.append(f"{' '.join(title)} ({pid})")
 
     def _on_end(self, title: str, pid: int, status: int | None) -> None:
-        if title.startswith("VLLM::"):
+        is_our_doing = self.state.stage == "ending" and status in SWEPT_WITH
+        if title.startswith("VLLM::") and not is_our_doing:
             self.ends.append(ProcessEnd(title, pid, status, time.monotonic() - self.started_at))
             self.happen(event.EngineEnded(title, status))
 
     # Going through it
 
-    def run(self) -> None:
+    def run(self, streams: Streams) -> None:
         """Turn the loop until nothing of the attempt is left."""
         while not (self.guardian_has_ended or self.stuck):
             self.loop.turn(self.state.next_deadline())
-            self._resume_reading()
+            streams.resume()
             for number in self.loop.stops[self.stops_seen :]:
                 self.stops_seen += 1
                 self.happen(event.StopAsked(number))
             self.happen(event.Tick())
-        self._drain()
-
-    def _outlet(self, name: Stream) -> relay.Outlet:
-        return self.loop.stderr if name == "stderr" else self.loop.stdout
-
-    def _resume_reading(self) -> None:
-        for name in [name for name in self.paused if not self._outlet(name).is_blocked]:
-            self.paused.remove(name)
-            self._read(name)
-
-    def _read(self, name: Stream) -> None:
-        self.loop.watch(self.streams[name], lambda: self.on_output(name))
-
-    def _drain(self) -> None:
-        """Take what is left in the pipes. Only a stranger can still hold them open, and not for long."""
-        until = time.monotonic() + DRAIN_S
-        while self.streams and (self.paused or time.monotonic() < until):
-            if self.loop.stops and time.monotonic() > until + STOPPED_DRAIN_S:
-                break
-            self.loop.turn(until if not self.paused else until + STOPPED_DRAIN_S if self.loop.stops else None)
-            self._resume_reading()
-        for name in list(self.streams):
-            self._close_stream(name)
+        streams.drain()
         self.scan.close(time.monotonic() - self.started_at)
 
     def observations(self) -> Observations:
         """Return what was seen."""
         state = self.state
         return Observations(
-            leader_status=state.leader_status,
+            leader_status=None if state.ended_by_us else state.leader_status,
             evidence=tuple(self.scan.evidence),
             ends=tuple(self.ends),
-            phase=self.scan.phase,
+            phase=self.phase if state.ended_by_us else self.scan.phase,
             backend=self.scan.backend,
             health_answered=state.health_answered,
             was_ready=state.ready_at is not None,
@@ -231,18 +198,16 @@ def _canary(endpoint: Endpoint) -> Event:
 def run(loop: Loop, order: Order) -> Ended:
     """Run vLLM once and return when nothing of it is left."""
     has_endpoint = order.endpoint is not None and not gates.is_taken(order.endpoint)
-    state = Lifecycle(order.timing, order.wants_canary, has_endpoint)
     started_at = time.monotonic()
+    state = Lifecycle(order.timing, order.wants_canary, has_endpoint, spawned_at=started_at)
     child = spawn(order.command, order.ignored, has_one_stream=relay.is_one_stream())
-    streams: dict[Stream, int] = {"stdout": child.stdout}
-    if child.stderr is not None:
-        streams["stderr"] = child.stderr
-    attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at, streams)
+    attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at)
     loop.expect(child.pid)
     loop.watch(child.report, attempt.on_report)
-    for name in streams:
-        attempt._read(name)
-    attempt.run()
+    pipes: dict[Stream, int] = {"stdout": child.stdout}
+    if child.stderr is not None:
+        pipes["stderr"] = child.stderr
+    attempt.run(Streams(loop, pipes, attempt.on_chunk))
     is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
     if is_lost and attempt.leader_pid is not None:
         orphans.end_session(attempt.leader_pid)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from safe_vllm.verdict.actions import action_for, status_for
 from safe_vllm.verdict.advice import advice_for
-from safe_vllm.verdict.cause import WAITING, Cause, find
+from safe_vllm.verdict.cause import Cause, find
 from safe_vllm.verdict.evidence import Action, Evidence, Observations, Verdict
+from safe_vllm.verdict.reading import WAITING
 from safe_vllm.verdict.wording import reason
 
 _MOST_LINES = 24
+_FRAMES_AFTER = 60
+"""How many lines of native frames may follow the line that announces them."""
 
 
 def judge(observations: Observations) -> Verdict:
     """Return what kind of end ``observations`` tell of, and what that calls for."""
-    cause = Cause("stopped") if observations.stop_requested else find(observations) or Cause("none")
+    cause = Cause("stopped") if observations.stop_requested else find(observations)
     before_ready = not observations.was_ready
     action = _action(cause, before_ready)
     phase = _phase(cause, observations)
@@ -22,7 +25,7 @@ def judge(observations: Observations) -> Verdict:
         action=action,
         phase=phase,
         reason="the operator asked it to stop" if observations.stop_requested else reason(cause, observations, phase),
-        suspect=_suspect(cause, phase),
+        suspect=_suspect(cause, observations, phase),
         backend=observations.backend,
         evidence=_lines(cause, observations),
         advice=advice_for(cause.fault, cause.suspect),
@@ -36,6 +39,8 @@ def _action(cause: Cause, before_ready: bool) -> Action:
         return "retry-same"  # a port of the last attempt's ranks, chosen anew or free in a moment
     if cause.fault == "hang" and cause.line and cause.line.signature == WAITING:
         return "retry-safer"  # the ranks live and wait for one that is stuck on its GPU
+    if cause.was_killed:
+        return "retry-same"
     return action_for(cause.fault, before_ready=before_ready)
 
 
@@ -43,13 +48,24 @@ def _phase(cause: Cause, seen: Observations) -> str:
     if cause.fault == "none" and not cause.line:
         lookalikes = [e for e in seen.evidence if e.fault] or [e for e in seen.evidence if e.kind == "benign"]
         return lookalikes[0].phase if lookalikes else seen.phase
-    return cause.line.phase if cause.line else seen.phase
+    if not cause.line:
+        return seen.phase
+    frames = (e for e in _after(cause.line, seen) if e.kind == "marker" and e.signature.endswith("-frame"))
+    return next((e.phase for e in frames), cause.line.phase)
 
 
-def _suspect(cause: Cause, phase: str) -> str:
+def _suspect(cause: Cause, seen: Observations, phase: str) -> str:
     if cause.fault in ("none", "stopped"):
         return "none"
-    return cause.suspect or ("autotune" if phase == "autotune" else "unknown")
+    if cause.suspect:
+        return cause.suspect
+    told = (e.suspect for e in (_after(cause.line, seen) if cause.line else ()) if not e.fault)
+    return next((suspect for suspect in told if suspect), "autotune" if phase == "autotune" else "unknown")
+
+
+def _after(line: Evidence, seen: Observations) -> list[Evidence]:
+    """Return what came within a stack trace after ``line``."""
+    return [e for e in seen.evidence if 0 < e.number - line.number <= _FRAMES_AFTER]
 
 
 def _lines(cause: Cause, seen: Observations) -> tuple[Evidence, ...]:

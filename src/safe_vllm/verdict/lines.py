@@ -25,7 +25,8 @@ _LAYOUTS = tuple(
         # FlashInfer
         rf"\d{{4}}-{_CLOCK} - {_LEVEL} - {_SOURCE} - [\w.]+: ",
         # torch's C++ side, "[rank0]:[E606 17:08:46.97 Name.cpp:1] ", and glog, "E0606 17:08:46.97 123 name.py:1] "
-        rf"(?:\[(?P<process>rank\d+)\]:)?\[?(?P<level>[IWEF])\d{{3,4}} \d\d:\d\d:\d\d[.\d]*(?: +\d+)? {_SOURCE}\](?: |$)",
+        rf"(?:\[(?P<process>rank\d+)\]:)?\[?(?P<level>[IWEF])(?:\d{{3,4}} \d\d:\d\d:\d\d[.\d]*(?: +\d+)?)? {_SOURCE}\]"
+        r"(?: |$)",
         # Ray's C++ side
         rf"\[\d{{4}}-{_CLOCK} (?P<level>[IWEF]) [\d ]+\] {_SOURCE}: ",
         # uvicorn

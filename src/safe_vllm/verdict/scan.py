@@ -22,7 +22,10 @@ UP = "startup-complete"
 
 LONGEST_TEXT = 2000
 _TAIL_BYTES = 65536
-_FLOWING = re.compile(r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s")
+_FLOWING = re.compile(
+    r"(?:Engine \d+: |\d+ Engines Aggregated: )?Avg prompt throughput: [\d.]+ tokens/s, "
+    r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s"
+)
 _NO_INFERENCE = re.compile(r"/(?:de)?tokenize|_lora_adapter|/sleep|/wake_up|/reset_|/start_profile|/stop_profile")
 
 
@@ -42,6 +45,7 @@ class Scan:
         """Look for ``signatures``; ``from_start``: the first line is the first that the server printed."""
         self._signatures = signatures
         self._sieve = Sieve(signatures)
+        self._known = signatures
         self._streams = {"stdout": _Stream(), "stderr": _Stream()}
         self._progress = Progress(is_known=from_start)
         self._kept = Kept()
@@ -113,7 +117,8 @@ class Scan:
         found: list[Evidence] = []
         lines, numbers = apart(block)
         before = self.lines
-        told = set(self._sieve.with_needles(lines))
+        told, needles = self._sieve.with_needles(lines)
+        self._known = self._signatures.among(needles)
         watched = set(of_activity(lines)) if told or self._watches else set()
         for place in sorted(told | watched):
             self.lines = before + numbers[place]
@@ -135,10 +140,10 @@ class Scan:
     def _line(self, line: bytes, at_s: float) -> list[Evidence]:
         found: list[Evidence] = []
         was_known = self._progress.is_known
-        for record in split(clean(line), self._signatures.quotes):
+        for record in split(clean(line), self._known.quotes):
             if self._is_answer(record):
                 found += self._settle(record, at_s)
-            elif match := self._signatures.match(record):
+            elif match := self._known.match(record):
                 found += self._take(match, record, at_s)
         if self._progress.is_known and not was_known:
             self.known_from = (self.lines + 1, self.phase)
@@ -155,7 +160,7 @@ class Scan:
                 return False
             self._progress = self._progress.answered()
             return True
-        if not (record.is_calm and _FLOWING.search(record.message)) or self._signatures.quotes(record):
+        if not (record.is_calm and _FLOWING.match(record.message)):
             return False
         self._progress = self._progress.busy()
         # the figure is an average that reaches back before a fault: one line proves nothing

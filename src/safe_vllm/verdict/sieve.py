@@ -20,7 +20,9 @@ _RECORD = (
 )
 # a busy server prints thousands of these: they are looked at only while it matters whether requests are answered
 _ACTIVITY = (b'"POST ', b"generation throughput: ")
-_CALM_START = 6
+_NEVER_CALM = ("root", "benign")
+_OPENING = 8
+_DIGITS = b"0123456789"
 
 
 class Sieve:
@@ -28,26 +30,41 @@ class Sieve:
 
     def __init__(self, signatures: Signatures) -> None:
         """Prepare to find lines that may show one of ``signatures``."""
-        starts = {s[:_CALM_START] for sig in signatures.all if sig.kind not in ("root", "benign") for s in sig.any}
-        told = b"|".join(sorted(re.escape(start.encode()) for start in starts))
-        self._is_ordinary = re.compile(_RECORD % {b"told": told}).match
-        self._needles = signatures.needles
+        told = {_opening(text, sig.needle) for sig in signatures.all if sig.kind not in _NEVER_CALM for text in sig.any}
+        self._is_ordinary = re.compile(_RECORD % {b"told": b"|".join(sorted(told))}).match
+        self._words = [(needle, _longest_word(needle)) for needle in signatures.needles]
 
-    def with_needles(self, lines: list[bytes]) -> list[int]:
-        """Return the places of the ``lines`` that hold a needle."""
+    def with_needles(self, lines: list[bytes]) -> tuple[set[int], tuple[bytes, ...]]:
+        """Return the places of the ``lines`` that hold a needle, and these needles."""
         ordinary = self._is_ordinary
-        left = [place for place, line in enumerate(lines) if not ordinary(line)]
+        left = [place for place, line in enumerate(lines) if line and not ordinary(line)]
         text = b"\n".join([lines[place] for place in left])
+        needles = self._in_words(text) if left else ()
         found: set[int] = set()
-        starts: list[int] = []
-        for needle in self._needles:
+        starts = [0, *accumulate(len(lines[place]) + 1 for place in left)] if needles else []
+        for needle in needles:
             at = text.find(needle)
             while at >= 0:
-                starts = starts or [0, *accumulate(len(lines[place]) + 1 for place in left)]
                 index = bisect_right(starts, at) - 1
                 found.add(left[index])
                 at = text.find(needle, starts[index + 1])
-        return sorted(found)
+        return found, needles
+
+    def _in_words(self, text: bytes) -> tuple[bytes, ...]:
+        """Return the needles that may be in ``text``. Output repeats its words, but for figures."""
+        # as text, because `in` costs a fifth of what it costs on bytes
+        words = b" ".join(set(text.translate(None, _DIGITS).split())).decode("latin-1")
+        return tuple(needle for needle, word in self._words if word in words)
+
+
+def _longest_word(needle: bytes) -> str:
+    return max(needle.translate(None, _DIGITS).split(), key=len).decode("latin-1")
+
+
+def _opening(text: str, needle: str | None) -> bytes:
+    """Return the pattern of a message that may begin with ``text`` and hold ``needle``."""
+    opening = re.escape(text[:_OPENING].encode())
+    return opening + b".*?" + re.escape(needle.encode()) if needle else opening
 
 
 def of_activity(lines: list[bytes]) -> list[int]:

@@ -14,6 +14,7 @@ from safe_vllm.verdict.lines import Record
 
 GUESS = "guess-"
 """Signatures with names that begin so are tried last: they tell the type of an exception and no more."""
+_MOST_SUBSETS = 256
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Signature:
     """Whether foreign text follows: a prompt, an answer, arguments. Nothing else is then looked for."""
     seen: str | None = None
     """The versions that print it."""
+
+    @cached_property
+    def telling(self) -> tuple[bytes, ...]:
+        """Texts of which each line that shows it holds one."""
+        return tuple(text.encode() for text in ((self.needle,) if self.needle else self.any))
 
     @cached_property
     def _regex(self) -> re.Pattern[str] | None:
@@ -87,7 +93,7 @@ class Signatures:
 
     all: tuple[Signature, ...]
     needles: tuple[bytes, ...]
-    """Short texts: a line that holds none of them shows no signature."""
+    """Texts as short as can be: a line that holds none of them shows no signature."""
 
     @cached_property
     def _by_kind(self) -> Mapping[str, tuple[Signature, ...]]:
@@ -101,6 +107,20 @@ class Signatures:
     @cached_property
     def _quoting(self) -> tuple[Signature, ...]:
         return tuple(s for s in self.all if s.quotes)
+
+    @cached_property
+    def _subsets(self) -> dict[tuple[bytes, ...], Signatures]:
+        return {}
+
+    def among(self, needles: tuple[bytes, ...]) -> Signatures:
+        """Return those that a text which holds only ``needles`` can show."""
+        found = self._subsets.get(needles)
+        if found is None:
+            those = tuple(s for s in self.all if any(n in t for t in s.telling for n in needles))
+            if len(self._subsets) >= _MOST_SUBSETS:
+                self._subsets.clear()
+            found = self._subsets[needles] = Signatures(those, needles)
+        return found
 
     def _first(self, kind: Kind, record: Record) -> Signature | None:
         return next((s for s in self._by_kind[kind] if s.is_in(record)), None)
@@ -178,7 +198,7 @@ def _strings(value: object, where: str) -> tuple[str, ...]:
 def _needles(wanted: tuple[str, ...], entries: tuple[Signature, ...]) -> tuple[bytes, ...]:
     """Return the ``wanted`` needles, and every text that holds none of them."""
     needles = [needle.encode() for needle in wanted]
-    for text in (text for entry in entries for text in ((entry.needle,) if entry.needle else entry.any)):
-        if not any(needle in text.encode() for needle in needles):
-            needles.append(text.encode())
+    for text in (text for entry in entries for text in entry.telling):
+        if not any(needle in text for needle in needles):
+            needles.append(text)
     return tuple(needles)

@@ -24,7 +24,7 @@ _WHAT = {
     "device-assert": "failed an assertion on the GPU",
     "gpu-coredump": "was ended by a GPU core dump",
     "library-exec-failed": "got an execution error from a CUDA library",
-    "engine-signal": "was killed by a signal",
+    "engine-signal": "crashed in native code",
     "hang": "made no progress",
     "collective-timeout": "waited in vain for the other ranks",
     "gpu-oom": "ran out of GPU memory",
@@ -88,7 +88,7 @@ def _who(cause: Cause) -> str:
 
 
 def _signal(cause: Cause, seen: Observations) -> str | None:
-    if cause.line and cause.fault != "unknown":
+    if cause.line and not cause.end and not cause.was_killed:
         return None
     number = ends.signal_of(cause.end.status if cause.end else seen.leader_status)
     return ends.SIGNALS.get(number) if number else None

@@ -14,6 +14,7 @@ import resource
 import signal
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import journal
@@ -52,6 +53,8 @@ def main(argv: list[str]) -> None:
     actor = Actor("leader", journal.next_attempt() if is_attempt else 0, words)
     left = journal.still_alive() if is_attempt else []
     actor.note("start", **_circumstances(len(argv)), left_from_before=left)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # instead of Python's KeyboardInterrupt
     if not is_attempt:
         print(f"the fake vllm {VERSION} was asked:", *words, flush=True)
         os._exit(int(os.environ.get("FAKE_VLLM_STATUS", "0")))
@@ -197,9 +200,35 @@ def wait_for_parent(actor: Actor, step: Step) -> None:
 
 def kill(actor: Actor, step: Step) -> None:
     """Send ``signal`` to this attempt's process called ``title``, also to one that is no child of this one."""
-    noted = (entry for entry in journal.entries() if entry["kind"] == "process")
-    pids = [e["pid"] for e in noted if e["title"] == step["title"] and e["attempt"] == actor.attempt]
-    os.kill(pids[-1], getattr(signal, step["signal"]))
+    os.kill(_pid(actor, step), getattr(signal, step["signal"]))
+
+
+def wait_until_watched(actor: Actor, step: Step) -> None:
+    """Go on when the leader's parent holds a pidfd of the process called ``title``.
+
+    vLLM's processes live for seconds before anything can kill them; a scene must not be over before it was seen.
+    """
+    wanted, watcher = f"\nPid:\t{_pid(actor, step)}\n", _parent_of(_pid(actor, {"title": "leader"}))
+    while not any(wanted in text for text in _descriptor_facts(watcher)):
+        time.sleep(0.005)
+
+
+def _pid(actor: Actor, step: Step) -> int:
+    noted = [entry for entry in journal.entries() if entry["kind"] in ("process", "start")]
+    pid: int = [e["pid"] for e in noted if e["title"] == step["title"] and e["attempt"] == actor.attempt][-1]
+    return pid
+
+
+def _parent_of(pid: int) -> int:
+    return int(_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[1])
+
+
+def _descriptor_facts(pid: int) -> Iterator[str]:
+    for number in os.listdir(f"/proc/{pid}/fdinfo"):
+        try:
+            yield _text(f"/proc/{pid}/fdinfo/{number}")
+        except OSError:  # closed by now
+            continue
 
 
 def mark(actor: Actor, step: Step) -> None:
@@ -238,6 +267,7 @@ STEPS = {
     "wait-for-child": wait_for_child,
     "wait-for-parent": wait_for_parent,
     "kill": kill,
+    "wait-until-watched": wait_until_watched,
     "mark": mark,
     "die": die,
     "exit": leave,

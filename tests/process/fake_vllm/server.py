@@ -109,17 +109,27 @@ def _heed(actor: Actor, step: Step) -> None:
             raise Asked
 
     def lost(number: int, frame: object) -> None:
-        ended, status = os.waitpid(-1, os.WNOHANG)
-        if ended:
-            actor.note("child-ended", status=os.waitstatus_to_exitcode(status))
-            if step["notices"]:
-                raise EngineDead
+        dead = False
+        while (ended := _ended_child()) is not None:
+            pid, status = ended
+            titles = [title for title, child in actor.children.items() if child == pid]
+            actor.note("child-ended", titles=titles, status=status)
+            dead = dead or any(title.startswith("VLLM::") for title in titles)
+        if dead and step["notices"]:
+            raise EngineDead
 
     for number in STOP_SIGNALS:
         signal.signal(number, stop)
     signal.signal(signal.SIGCHLD, lost)
-    if actor.children:
-        lost(signal.SIGCHLD, None)  # one that ended before anybody listened
+    lost(signal.SIGCHLD, None)  # one that ended before anybody listened
+
+
+def _ended_child() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
 
 
 def _stop_cleanly(actor: Actor) -> NoReturn:
@@ -154,7 +164,8 @@ def _end_children(actor: Actor) -> None:
     for pid in actor.children.values():
         try:
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
             pass
 
 

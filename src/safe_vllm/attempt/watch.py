@@ -1,0 +1,71 @@
+"""Following the processes of an attempt, so that the death of each is known at once. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from safe_vllm.attempt import tree
+
+LOOK_AGAIN_S = 0.5
+LOOK_SOON_S = 0.02
+LOOK_GROWTH = 0.05
+"""A young tree is looked at often, an old one every half second: the pause grows with age, from 20 ms."""
+LOOK_SHARE = 1000
+"""Looking for new processes may take one part in so many of a core's time."""
+
+
+class Watch:
+    """The processes below us, each with a pidfd that tells when it ended."""
+
+    def __init__(self, poller: select.poll) -> None:
+        """Start with nobody."""
+        self._poller = poller
+        self._titles: dict[int, str] = {}
+        self._by_descriptor: dict[int, int] = {}
+        self._last_pid = b""
+        self._born = time.monotonic()
+        self._next_look = 0.0
+
+    def pause_s(self, now: float) -> float:
+        """Return how long to wait until the next look."""
+        return min(LOOK_AGAIN_S, LOOK_SOON_S + LOOK_GROWTH * (now - self._born))
+
+    def look(self, now: float) -> None:
+        """Find new processes and new titles, when it is time to."""
+        if now < self._next_look:
+            return
+        self._next_look = now + self.pause_s(now)
+        with open("/proc/loadavg", "rb") as file:  # its last field is the newest process number
+            last_pid = file.read().rsplit(b" ", 1)[-1]
+        if last_pid != self._last_pid:
+            self._last_pid = last_pid
+            for found in tree.descendants(os.getpid()):
+                self._add(found)
+        for pid, name in self._titles.items():
+            if not name.startswith("VLLM::"):
+                self._titles[pid] = tree.title(pid) or name
+        self._next_look = max(self._next_look, now + LOOK_SHARE * (time.monotonic() - now))
+
+    def _add(self, found: tree.Process) -> None:
+        if found.pid in self._titles or found.is_zombie:
+            return
+        descriptor = tree.open_pidfd(found)
+        if descriptor is not None:
+            self._titles[found.pid] = tree.title(found.pid)
+            self._by_descriptor[descriptor] = found.pid
+            self._poller.register(descriptor, select.POLLIN)
+
+    def ended(self, descriptor: int) -> tuple[int, int | None, str] | None:
+        """Return number, status and title of the process behind a pidfd that woke us, once."""
+        pid = self._by_descriptor.pop(descriptor, None)
+        if pid is None:
+            return None
+        name = tree.title(pid)
+        name = name if name.startswith("VLLM::") and len(name) > len(self._titles[pid]) else self._titles[pid] or name
+        status = tree.ended_status(pid, descriptor)
+        self._poller.unregister(descriptor)
+        os.close(descriptor)
+        del self._titles[pid]
+        return pid, status, name

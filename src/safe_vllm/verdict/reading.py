@@ -1,0 +1,135 @@
+"""The evidence of an attempt, sorted by what it can prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from safe_vllm.verdict import ends
+from safe_vllm.verdict.evidence import PHASES, Evidence, Observations
+from safe_vllm.verdict.scan import ANSWERED, UP
+from safe_vllm.verdict.signatures import GUESS
+
+# names of signatures that the verdict knows
+DEATH = "death-"
+"""Echoes with names that begin so say that an engine process is gone."""
+KILLED = "death-by-kill"
+STOPPING = "shutdown-triggered"
+ORDERLY = "orderly-shutdown"
+INTERRUPTED = "shutdown-by-interrupt"
+STALLED = "no-tokens"
+WAITING = "shm-broadcast-wait"
+MODEL_FRAME = "model-frame"
+
+LETHAL = frozenset(
+    "illegal-memory-access illegal-instruction misaligned-address launch-failure device-assert gpu-coredump "
+    "library-exec-failed engine-signal board".split()
+)
+"""Faults that no process survives."""
+_FROM_CLIENTS = frozenset("bad-argument bad-config bad-model hub port-in-use permission".split())
+# faults of the start: in service the same words are the answer to somebody's bad request
+_BEFORE_SERVICE = frozenset({"init", "autotune", "capture", "first-inference"})
+_NEAR_S = 60.0
+_STALL_S = 60.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the lines prove. Unless said otherwise: since a request was last answered."""
+
+    roots: tuple[Evidence, ...]
+    """Causes that nothing contradicts."""
+    weak: tuple[Evidence, ...]
+    """Lines that name a fault but are no cause by themselves."""
+    deaths: tuple[Evidence, ...]
+    """Reports that an engine process is gone, until the server was told to stop."""
+    frames: tuple[Evidence, ...]
+    """Frames of tracebacks that read the model."""
+    stopping: Evidence | None
+    """vLLM's note, at any time, that it was told to stop or that it winds itself down."""
+    earlier: tuple[Evidence, ...]
+    """Lethal faults that an answer followed: of another engine, perhaps."""
+
+
+def read(lines: Sequence[Evidence]) -> Reading:
+    """Sort the evidence."""
+    last = max((place for place, e in enumerate(lines) if e.signature in (ANSWERED, UP)), default=-1)
+    before, after = lines[: last + 1], lines[last + 1 :]
+    stopping = next((e for e in lines if e.signature in (STOPPING, ORDERLY, INTERRUPTED)), None)
+    return Reading(
+        roots=tuple(e for e in after if e.kind == "root" and _counts(e) and not _was_survived(e, after)),
+        weak=tuple(e for e in after if e.kind == "echo" and e.fault and _counts(e)),
+        deaths=tuple(e for e in after if e.signature.startswith(DEATH) and not _follows(e, stopping)),
+        frames=tuple(e for e in after if e.signature == MODEL_FRAME),
+        stopping=stopping,
+        earlier=tuple(e for e in before if e.kind == "root" and e.fault in LETHAL),
+    )
+
+
+def _counts(line: Evidence) -> bool:
+    return bool(line.fault) and (line.fault not in _FROM_CLIENTS or line.phase in _BEFORE_SERVICE)
+
+
+def _was_survived(line: Evidence, lines: Sequence[Evidence]) -> bool:
+    """Whether the server went on to a later phase, without a death in between."""
+    if line.fault in LETHAL:
+        return False
+    for other in lines:
+        if other.number > line.number and other.signature.startswith(DEATH):
+            return False
+        if other.kind == "marker" and other.number > line.number and _is_later(other.phase, line.phase):
+            return other.phase != "shutdown"
+    return False
+
+
+def _is_later(phase: str, than: str) -> bool:
+    return PHASES.index(phase) > PHASES.index(than)
+
+
+def _follows(line: Evidence, stopping: Evidence | None) -> bool:
+    # an engine that is wound down in order is reported dead all the same
+    return stopping is not None and line.number > stopping.number
+
+
+def root(reading: Reading, seen: Observations) -> Evidence | None:
+    """Return the root line: the hardware before all, else the first."""
+    for fault in ("board", "host-oom"):
+        if first := next((e for e in reading.roots if e.fault == fault), None):
+            return first
+    if reading.roots:
+        return reading.roots[0]
+    if not (reading.deaths or seen.leader_status is not None or seen.ended_by_us):
+        return None
+    died_at_s = reading.deaths[0].at_s if reading.deaths else seen.uptime_s
+    return next((e for e in reading.earlier if died_at_s - e.at_s <= _NEAR_S), None)
+
+
+def named(reading: Reading) -> Evidence | None:
+    """Return the best line without a root: what names a fault before what only says that nothing moves."""
+    told = [e for e in reading.weak if not e.signature.startswith(GUESS)]
+    if faults := [e for e in told if e.fault != "hang"]:
+        return faults[0]
+    waits = _of(told, lambda name: name == WAITING)
+    if len(waits) > 1:
+        return waits[0]
+    if others := _of(told, lambda name: name not in (WAITING, STALLED)):
+        return others[0]
+    stalls = _of(told, lambda name: name == STALLED)
+    return stalls[0] if stalls and stalls[-1].at_s - stalls[0].at_s >= _STALL_S else None
+
+
+def guess(reading: Reading) -> Evidence | None:
+    """Return the exception that may tell most: the first of an engine, else the last, which nobody caught."""
+    guesses = [e for e in reading.weak if e.signature.startswith(GUESS)]
+    of_engine = [e for e in guesses if ends.is_engine(e.process)]
+    chosen = of_engine[0] if of_engine else guesses[-1] if guesses else None
+    if chosen is None or chosen.fault == "unknown":
+        return chosen
+    if chosen.phase != "init":
+        return replace(chosen, fault="unknown")
+    frames = [e for e in reading.frames if e.process == chosen.process and e.number < chosen.number]
+    return replace(chosen, fault="bad-model") if frames else chosen
+
+
+def _of(lines: Sequence[Evidence], wants: Callable[[str], bool]) -> list[Evidence]:
+    return [e for e in lines if wants(e.signature)]

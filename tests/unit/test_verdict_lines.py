@@ -1,0 +1,106 @@
+"""Every layout that vLLM and its libraries print is taken apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from safe_vllm.verdict.lines import LONGEST_BYTES, Record, clean, parse, split
+
+
+def never(record: Record) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "process", "source", "message"),
+    [
+        ("(EngineCore pid=7061) ERROR 11-30 08:40:48 [core.py:1349] it broke", "ERROR", "EngineCore", "core.py", "it broke"),
+        ("INFO 01-22 10:41:07 api_server.py:712] version 0.6.6", "INFO", None, "api_server.py", "version 0.6.6"),
+        ("ERROR 06-15 13:57:57 [core.py:517]", "ERROR", None, "core.py", ""),
+        ("ERROR 06-15 13:57:57 [v1/engine/core.py:517] x", "ERROR", None, "v1/engine/core.py", "x"),
+        ("(VllmWorker TP0 pid=5549) WARNING 09-07 11:25:27 [nixl.py:1049] y", "WARNING", "VllmWorker TP0", "nixl.py", "y"),
+        ("(VllmWorker rank=1 pid=75210) ERROR 05-10 16:00:15 [a.py:470] y", "ERROR", "VllmWorker rank=1", "a.py", "y"),
+        (
+            "(APIServer pid=32) (EngineCore_0 pid=296) (VllmWorker TP1 pid=8343) INFO 09-07 11:25:27 [a.py:1] z",
+            "INFO",
+            "VllmWorker TP1",
+            "a.py",
+            "z",
+        ),
+        ("(Worker_TP0 pid=1) 2026-06-11 17:03:32,437 - INFO - autotuner.py:622 - flashinfer.jit: [Autotuner]: x",
+         "INFO", "Worker_TP0", "autotuner.py", "[Autotuner]: x"),
+        ("[rank0]:[E606 17:08:46.976000479 ProcessGroupNCCL.cpp:2119] died", "ERROR", "rank0", "ProcessGroupNCCL.cpp", "died"),
+        ("[rank0]:[F827 02:47:04.9 ProcessGroupNCCL.cpp:1557] hang", "CRITICAL", "rank0", "ProcessGroupNCCL.cpp", "hang"),
+        ("[rank1]:[E ProcessGroupNCCL.cpp:563] old", "ERROR", "rank1", "ProcessGroupNCCL.cpp", "old"),
+        ("[rank0]:E0912 11:54:57.351743 44 torch/_inductor/select_algorithm.py:2100] [7/0] x",
+         "ERROR", "rank0", "torch/_inductor/select_algorithm.py", "[7/0] x"),
+        ("[W1130 09:51:25.120133664 utils.cpp:68] Warning: NUMA", "WARNING", None, "utils.cpp", "Warning: NUMA"),
+        ("[2025-04-15 00:31:11,406 E 808 18295] logging.cc:108: Unhandled", "ERROR", None, "logging.cc", "Unhandled"),
+        ("[2025-11-04 23:10:40 TP0] Decode batch", None, "TP0", None, "Decode batch"),
+        ("INFO:     Application startup complete.", "INFO", None, None, "Application startup complete."),
+        ("(APIServer pid=1) ERROR:    Exception in ASGI application", "ERROR", "APIServer", None, "Exception in ASGI application"),
+        ("(EngineCore pid=190) Traceback (most recent call last):", None, "EngineCore", None, "Traceback (most recent call last):"),
+        ("[rank0]: RuntimeError: x", None, "rank0", None, "RuntimeError: x"),
+        ("RuntimeError: x", None, None, None, "RuntimeError: x"),
+        ("(RayWorkerWrapper pid=5280, ip=10.0.0.7) ERROR 04-26 01:59:07 worker_base.py:157] x",
+         "ERROR", "RayWorkerWrapper", "worker_base.py", "x"),
+    ],
+)  # fmt: skip
+def test_a_record_is_taken_apart(
+    line: str, level: str | None, process: str | None, source: str | None, message: str
+) -> None:
+    record = parse(line)
+    assert (record.level, record.process, record.source, record.message) == (level, process, source, message)
+    assert record.text == line
+
+
+def test_the_clock_of_a_record_is_read() -> None:
+    assert parse("ERROR 06-15 13:57:57 [core.py:517] x").clock == "06-15 13:57:57"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('INFO:     127.0.0.1:39100 - "POST /v1/completions HTTP/1.1" 200 OK', ("POST", "/v1/completions", 200)),
+        (
+            '(APIServer pid=1) INFO:     [::1]:8 - "GET /health HTTP/1.1" 503 Service Unavailable',
+            ("GET", "/health", 503),
+        ),
+        (
+            'INFO:     1.2.3.4:5 - "GET /?q=it said "Xid 79" HTTP/1.1" 404 Not Found',
+            ("GET", '/?q=it said "Xid 79"', 404),
+        ),
+        ("INFO:     Started server process [1]", None),
+    ],
+)
+def test_an_access_record_tells_the_request(line: str, told: tuple[str, str, int] | None) -> None:
+    assert parse(line).request == told
+
+
+def test_colours_and_line_ends_are_taken_off() -> None:
+    line = b"\x1b[1;36m(EngineCore_DP0 pid=55393)\x1b[0;0m ERROR 01-04 04:31:09 [core.py:844] x\r\n"
+    assert clean(line) == "(EngineCore_DP0 pid=55393) ERROR 01-04 04:31:09 [core.py:844] x"
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert clean(b"a\xff\x00b") == "a\ufffd\x00b"
+
+
+def test_the_rest_of_an_endless_line_is_not_looked_at() -> None:
+    assert len(clean(b"x" * (LONGEST_BYTES + 5))) == LONGEST_BYTES
+
+
+def test_a_record_behind_a_progress_bar_is_found() -> None:
+    bar = "[AutoTuner]: Tuning flashinfer::trtllm_bf16_moe:   0%|    | 0/21 [00:00<?, ?profile/s]"
+    found = split(f"{bar}(Worker_TP3 pid=84) ERROR 06-11 17:03:35 [m.py:987] it broke", never)
+    assert [(record.process, record.message) for record in found] == [(None, bar), ("Worker_TP3", "it broke")]
+
+
+def test_two_records_on_one_line_are_told_apart() -> None:
+    found = split("(A pid=1) ERROR 06-11 17:03:35 [m.py:1] one(B pid=2) ERROR 06-11 17:03:35 [m.py:2] two", never)
+    assert [(record.process, record.message) for record in found] == [("A", "one"), ("B", "two")]
+
+
+def test_a_record_that_quotes_is_not_taken_apart() -> None:
+    line = "(A pid=1) INFO 06-11 17:03:35 [logger.py:1] Received request: (B pid=2) ERROR 06-11 17:03:35 [m.py:2] two"
+    assert [record.process for record in split(line, lambda record: "Received" in record.message)] == ["A"]

@@ -1,0 +1,152 @@
+"""The scan finds what matters in any stream, and stays small."""
+
+from __future__ import annotations
+
+import pytest
+
+from safe_vllm.data.strict_yaml import read_data
+from safe_vllm.verdict.evidence import Evidence
+from safe_vllm.verdict.lines import LONGEST_BYTES
+from safe_vllm.verdict.scan import ANSWERED, Scan
+from safe_vllm.verdict.signatures import parse
+
+SIGNATURES = parse(read_data("signatures.yaml"))
+FAULT = b"(Worker_TP1 pid=7) ERROR 07-19 08:20:16 [m.py:1007] torch.AcceleratorError: CUDA error: misaligned address"
+POST = b'INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK\n'
+CALM = b"(APIServer pid=1) INFO 08-06 10:00:00 [loggers.py:259] Engine 000: all is well\n"
+TOKENS = (
+    b"(APIServer pid=1) INFO 08-06 10:00:00 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+    b"Avg generation throughput: 5.0 tokens/s, Running: 3 reqs, Waiting: 0 reqs\n"
+)
+
+
+def told(evidence: tuple[Evidence, ...] | list[Evidence]) -> list[tuple[str, str]]:
+    return [(e.signature, e.kind) for e in evidence]
+
+
+def test_evidence_tells_its_place_its_writer_and_its_time() -> None:
+    scan = Scan(SIGNATURES)
+    scan.feed("stdout", CALM * 3, 1.0)
+    (found,) = scan.feed("stderr", b"noise\n" + FAULT + b"\r\n", 2.5)
+    assert found == Evidence(
+        5, FAULT.decode(), "root", "cuda-misaligned-address", "misaligned-address", None, "Worker_TP1", "init", 2.5
+    )
+    assert scan.lines == 5
+
+
+def test_a_line_that_has_not_ended_is_read_at_the_end() -> None:
+    scan = Scan(SIGNATURES)
+    assert scan.feed("stderr", FAULT, 1.0) == []
+    assert told(scan.close(2.0)) == [("cuda-misaligned-address", "root")]
+    assert scan.close(3.0) == []
+
+
+def test_the_streams_do_not_mix_their_unfinished_lines() -> None:
+    scan = Scan(SIGNATURES)
+    scan.feed("stdout", FAULT[:60], 0.0)
+    scan.feed("stderr", b"something else\n", 0.0)
+    assert told(scan.feed("stdout", FAULT[60:] + b"\n", 0.0)) == [("cuda-misaligned-address", "root")]
+
+
+def test_one_fault_in_a_flood_is_found_in_its_place() -> None:
+    scan = Scan(SIGNATURES)
+    flood = CALM * 20_000
+    for _ in range(3):
+        scan.feed("stdout", flood, 0.0)
+    scan.feed("stdout", FAULT + b"\n" + flood, 0.0)
+    assert [(e.number, e.signature) for e in scan.evidence] == [(60_001, "cuda-misaligned-address")]
+
+
+def test_an_endless_line_is_read_as_far_as_its_limit() -> None:
+    scan = Scan(SIGNATURES)
+    for _ in range(40):
+        scan.feed("stderr", FAULT + b"x" * LONGEST_BYTES, 0.0)
+    assert told(scan.feed("stderr", b"\n" + FAULT + b"\n", 0.0)) == [("cuda-misaligned-address", "root")] * 2
+    assert scan.lines == 2
+
+
+def test_a_fault_beyond_the_limit_of_its_line_is_not_seen() -> None:
+    scan = Scan(SIGNATURES)
+    assert scan.feed("stderr", b"x" * LONGEST_BYTES + FAULT + b"\n", 0.0) == []
+
+
+def test_repetition_does_not_make_the_evidence_grow() -> None:
+    scan = Scan(SIGNATURES)
+    for _ in range(50):
+        scan.feed("stderr", (FAULT + b"\n") * 100, 0.0)
+    assert len(scan.evidence) == 8
+
+
+def test_recovered_faults_do_not_make_the_evidence_grow() -> None:
+    scan = Scan(SIGNATURES)
+    for _ in range(500):
+        scan.feed("stderr", FAULT + b"\n" + POST, 0.0)
+    assert len(scan.evidence) <= 64
+
+
+def test_the_tail_is_bounded_and_clean() -> None:
+    scan = Scan(SIGNATURES)
+    for number in range(10_000):
+        scan.feed("stdout", b"\x1b[32mline %d\x1b[0m of some length, so that there is much of it\r\n" % number, 0.0)
+    assert scan.last_lines[-1] == "line 9999 of some length, so that there is much of it"
+    assert len(scan.last_lines) <= 400
+
+
+def test_a_request_answered_after_a_fault_is_told() -> None:
+    scan = Scan(SIGNATURES)
+    scan.ready()
+    assert scan.feed("stdout", POST * 3, 0.0) == []
+    assert told(scan.feed("stdout", FAULT + b"\n" + POST * 3, 0.0)) == [
+        ("cuda-misaligned-address", "root"),
+        (ANSWERED, "marker"),
+    ]
+
+
+def test_tokens_count_only_when_they_were_made_after_the_fault() -> None:
+    scan = Scan(SIGNATURES)
+    scan.ready()
+    assert ANSWERED not in dict(told(scan.feed("stdout", TOKENS + FAULT + b"\n" + TOKENS, 0.0)))
+    assert told(scan.feed("stdout", TOKENS, 0.0)) == [(ANSWERED, "marker")]
+
+
+@pytest.mark.parametrize("answer", [b"400 Bad Request", b"500 Internal Server Error"])
+def test_a_refused_request_proves_nothing(answer: bytes) -> None:
+    scan = Scan(SIGNATURES)
+    scan.ready()
+    found = scan.feed("stdout", FAULT + b"\n" + POST.replace(b"200 OK", answer), 0.0)
+    assert told(found) == [("cuda-misaligned-address", "root")]
+
+
+def test_what_vllm_only_warns_about_is_no_root() -> None:
+    scan = Scan(SIGNATURES)
+    assert told(scan.feed("stderr", FAULT.replace(b"ERROR", b"WARNING") + b"\n", 0.0)) == [
+        ("cuda-misaligned-address", "echo")
+    ]
+
+
+def test_a_line_that_repeats_a_fault_keeps_it_and_is_no_root() -> None:
+    line = b"RuntimeError: Worker failed with error 'CUDA error: an illegal memory access was encountered\n"
+    (found,) = Scan(SIGNATURES).feed("stderr", line, 0.0)
+    assert (found.kind, found.fault) == ("echo", "illegal-memory-access")
+
+
+@pytest.mark.parametrize(
+    ("line", "backend"),
+    [
+        ("INFO 04-08 13:01:10 [u.py:190] Using FLASHINFER_CUTLASS Unquantized MoE backend out of potential backends: []",
+         "FLASHINFER_CUTLASS"),
+        ("INFO 07-19 08:14:40 [n.py:291] Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN']", "MARLIN"),
+        ("INFO 01-06 03:54:13 [fp8.py:168] Using FlashInfer CUTLASS backend for FP8 MoE", "FlashInfer CUTLASS"),
+        ("INFO 11-30 09:55:56 [u.py:529] Using CPUUnquantizedExperts MoE backend", None),
+        ("INFO 11-30 09:55:56 [x.py:1] Using FLASH_ATTN attention backend", None),
+    ],
+)  # fmt: skip
+def test_the_moe_backend_is_read(line: str, backend: str | None) -> None:
+    scan = Scan(SIGNATURES)
+    scan.feed("stdout", f"(Worker_TP0 pid=1) {line}\n".encode(), 0.0)
+    assert scan.backend == backend
+
+
+def test_a_crash_that_shares_its_line_with_a_progress_bar_is_seen() -> None:
+    line = b"[AutoTuner]: Tuning x:   0%|  | 0/21 [00:00<?, ?profile/s]!!!!!!! Segfault encountered !!!!!!!\n"
+    assert ("native-crash", "root") in told(Scan(SIGNATURES).feed("stderr", line, 0.0))

@@ -1,0 +1,123 @@
+"""Every known line is recognised by its own example, and ordinary output by none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from safe_vllm.data.strict_yaml import read_data
+from safe_vllm.errors import Trouble
+from safe_vllm.verdict.evidence import FAULTS
+from safe_vllm.verdict.lines import parse as parse_line
+from safe_vllm.verdict.scan import Scan
+from safe_vllm.verdict.signatures import Signature, parse
+
+SIGNATURES = parse(read_data("signatures.yaml"))
+ENTRY = {
+    "name": "a-fault",
+    "kind": "root",
+    "fault": "launch-failure",
+    "any": ["it broke"],
+    "link": "https://example.org/1",
+    "example": "it broke",
+}
+ORDINARY = """\
+(APIServer pid=1) INFO 08-06 10:00:00 [loggers.py:259] Engine 000: Avg prompt throughput: 310.2 tokens/s, Avg generation throughput: 212.4 tokens/s, Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 2.0%, Prefix cache hit rate: 31.0%
+(APIServer pid=1) INFO:     127.0.0.1:39100 - "POST /v1/chat/completions HTTP/1.1" 200 OK
+(APIServer pid=1) INFO:     127.0.0.1:39100 - "GET /health HTTP/1.1" 200 OK
+(EngineCore pid=92) INFO 05-01 16:52:10 [core.py:283] init engine (profile, create kv cache, warmup model) took 61.02 seconds
+(Worker pid=9) INFO 05-01 16:52:10 [gpu_worker.py:1013] Free memory on device (178.2/183.3 GiB) on startup. Desired GPU memory utilization is (0.9, 164.9 GiB).
+(APIServer pid=1) INFO 11-30 09:55:59 [launcher.py:195] Route: /health, Methods: GET
+(Worker pid=9083) WARNING 11-30 09:55:56 [cpu_worker.py:114] libtcmalloc is not found in LD_PRELOAD.
+INFO:     Started server process [1]
+[W1130 09:51:25.120133664 utils.cpp:68] Warning: NUMA binding: Using MEMBIND policy
+(EngineCore pid=1) INFO 05-01 10:00:00 [backends.py:559] Using cache directory: /root/.cache/vllm/torch_compile_cache/coredump/rank_0_0/backbone
+"""  # noqa: E501
+
+
+def each(signature: Signature) -> str:
+    return signature.name
+
+
+@pytest.mark.parametrize("signature", SIGNATURES.all, ids=each)
+def test_an_example_shows_its_own_signature(signature: Signature) -> None:
+    match = SIGNATURES.match(parse_line(signature.example))
+    assert match is not None
+    assert (match.signature.name, match.kind) == (signature.name, signature.kind)
+
+
+@pytest.mark.parametrize("signature", SIGNATURES.all, ids=each)
+def test_an_example_is_found_in_a_stream(signature: Signature) -> None:
+    found = Scan(SIGNATURES).feed("stderr", ORDINARY.encode() + signature.example.encode() + b"\n", 1.0)
+    calm = parse_line(signature.example).is_calm
+    # what a calm record says is looked at only where it can matter
+    expected = [] if calm and signature.kind == "benign" else [signature.name]
+    assert [evidence.signature for evidence in found] == expected
+
+
+@pytest.mark.parametrize("signature", SIGNATURES.all, ids=each)
+def test_a_signature_names_its_source(signature: Signature) -> None:
+    assert re.match(r"https://\S+\Z", signature.link)
+
+
+@pytest.mark.parametrize("line", ORDINARY.splitlines())
+def test_an_ordinary_line_shows_no_fault(line: str) -> None:
+    match = SIGNATURES.match(parse_line(line))
+    assert match is None or match.fault is None
+
+
+def test_ordinary_output_leaves_no_evidence() -> None:
+    assert Scan(SIGNATURES).feed("stdout", ORDINARY.encode(), 0.0) == []
+
+
+def test_each_fault_is_told_by_a_line_or_by_a_status() -> None:
+    by_status = {"stopped", "none", "unknown"}
+    assert {signature.fault for signature in SIGNATURES.all if signature.fault} | by_status == FAULTS
+
+
+def test_every_text_holds_a_needle() -> None:
+    for signature in SIGNATURES.all:
+        for text in signature.telling:
+            assert any(needle in text for needle in SIGNATURES.needles), text
+
+
+def test_an_entry_is_all_that_a_new_signature_needs() -> None:
+    added = parse({"needles": ["rror"], "signatures": [ENTRY]})
+    found = Scan(added).feed("stdout", b"fine\nand then it broke\nfine\n", 0.0)
+    assert [(e.number, e.signature, e.fault) for e in found] == [(2, "a-fault", "launch-failure")]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "cause"}, r"signatures\[1\] \(a-fault\).kind: cause is not one of"),
+        ({"fault": "broken"}, "broken is not one of"),
+        ({"suspect": "me"}, "me is not one of"),
+        ({"phase": "later"}, "later is not one of"),
+        ({"any": []}, "expected a list of strings"),
+        ({"any": "it broke"}, "expected a list of strings"),
+        ({"starts": "yes"}, "expected a boolean"),
+        ({"name": 3}, "expected a string"),
+        ({"colour": "red"}, "unknown key colour"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_name(change: dict[str, object], message: str) -> None:
+    with pytest.raises(Trouble, match=message):
+        parse({"needles": ["rror"], "signatures": [{**ENTRY, **change}]})
+
+
+def test_an_entry_that_lacks_something_is_refused() -> None:
+    with pytest.raises(Trouble, match="link is missing"):
+        parse({"needles": ["rror"], "signatures": [{k: v for k, v in ENTRY.items() if k != "link"}]})
+
+
+def test_a_name_is_used_once() -> None:
+    with pytest.raises(Trouble, match="twice"):
+        parse({"needles": ["rror"], "signatures": [ENTRY, ENTRY]})
+
+
+@pytest.mark.parametrize("data", [None, [], {"signatures": {}}, {"signatures": ["text"], "needles": ["x"]}])
+def test_what_is_no_table_is_refused(data: object) -> None:
+    with pytest.raises(Trouble):
+        parse(data)
