@@ -103,10 +103,10 @@ def play(story: Story, safe_vllm: Path, vllm: Path, model: Path, place: Path) ->
         say(f"$ {shlex.join(launch.command)}")
         say(f"all output is in {launch.place}; one start of vLLM takes about half a minute")
         ready = launch.wait_until_ready()
+        answer = launch.complete()
         if ready["attempt"] == 1:
             launch.stop()
-            raise Survived
-        answer = launch.complete()
+            raise NotAsTold("the injected fault did not happen: attempt 1 serves") if story.environment else Survived
         say(f"a completion was answered: {answer!r}")
         status = launch.stop()
         left = launch.survivors()
@@ -119,10 +119,10 @@ def print_timeline(launch: RealLaunch) -> None:
     print(f"\n{'attempt':>7}  {'rung':<20}{'seconds':>7}  verdict")
     ready = {event["attempt"]: event for event in launch.events("ready")}
     for ended in launch.events("attempt-ended"):
-        number = ended["attempt"]
-        served = f"ready after {ready[number]['after_s']:.0f} s; " if number in ready else ""
-        verdict = f"{served}{ended['fault']} ({ended['phase']}): {ended['reason']} → {ended['action']}"
-        print(f"{number:>7}  {ended['rung']:<20}{ended['seconds']:>7.0f}  {verdict}")
+        verdict = f"{ended['fault']}, phase {ended['phase']} → {ended['action']}"
+        if ended["attempt"] in ready:
+            verdict = f"ready after {ready[ended['attempt']]['after_s']:.0f} s; then {ended['reason']}"
+        print(f"{ended['attempt']:>7}  {ended['rung']:<20}{ended['seconds']:>7.0f}  {verdict}")
     print(flush=True)
 
 
@@ -158,8 +158,6 @@ def main() -> int:
         try:
             play(AUTOTUNE if names == ["autotune"] else NATURAL, *paths, place)
         except Survived:
-            if names:
-                raise NotAsTold("the injected fault did not happen: attempt 1 served") from None
             say("this CPU does not show the natural fault (other kernels are in use here): attempt 1 serves.")
             play(STAND_IN, *paths, place)
     except NotAsTold as trouble:

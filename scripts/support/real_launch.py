@@ -41,7 +41,7 @@ def cpu_environment() -> dict[str, str]:
     cores = sorted(os.sched_getaffinity(0))
     return {
         "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}|{cores[-1]}",
+        "VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}|{cores[min(1, len(cores) - 1)]}",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
@@ -102,10 +102,12 @@ class RealLaunch:
             connection.request("POST", "/v1/completions", json.dumps(request), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             body = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotAsTold(f"a completion was not answered: {error!r}") from error
         finally:
             connection.close()
         if answer.status != 200:
-            raise NotAsTold(f"the completion was answered with {answer.status}: {body[:300]!r}")
+            raise NotAsTold(f"a completion was answered with {answer.status}: {body[:300]!r}")
         return str(json.loads(body)["choices"][0]["text"])
 
     def finish(self, deadline_s: float = START_S) -> int:

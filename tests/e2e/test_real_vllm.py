@@ -12,6 +12,8 @@ from starter import Starter
 
 pytestmark = pytest.mark.e2e
 NO_AUTOTUNE = "--no-enable-flashinfer-autotune"
+UNASKED_0 = (0, None)
+"""How vLLM ends after the death of a worker; ``None`` when it was so slow about it that safe-vllm ended it first."""
 
 
 def first_end(launch: RealLaunch) -> Event:
@@ -45,7 +47,8 @@ def test_a_native_fault_at_the_first_inference_is_cured_by_switching_expert_para
     assert launch.rungs() == ["as-asked", "no-autotune", "no-expert-parallel"]
     ended = first_end(launch)
     assert (ended["fault"], ended["action"]) == ("engine-signal", "retry-safer")
-    assert (ended["phase"], ended["status"]) == ("first-inference", 0)
+    assert ended["phase"] == "first-inference"
+    assert ended["status"] in UNASKED_0
     assert "- --enable-expert-parallel" in launch.events("step")[-1]["changes"]
     assert_it_stops_cleanly(launch)
 
@@ -63,7 +66,7 @@ def test_a_fault_during_autotune_is_cured_by_switching_autotune_off(start: Start
     assert launch.rungs() == ["as-asked", "no-autotune"]
     ended = first_end(launch)
     assert (ended["fault"], ended["action"], ended["phase"]) == (found, "retry-safer", "autotune")
-    assert ended["status"] == 1
+    assert ended["status"] in (1, None)
     assert launch.events("step")[0]["changes"] == [f"+ {NO_AUTOTUNE}"]
     assert_it_stops_cleanly(launch)
 
@@ -87,7 +90,8 @@ def test_a_worker_that_dies_while_serving_is_noticed_although_vllm_ends_with_sta
     assert launch.complete()
     ended = first_end(launch)
     assert (ended["fault"], ended["action"]) == ("engine-signal", "retry-safer")
-    assert (ended["phase"], ended["status"]) == ("serving", 0)
+    assert ended["phase"] == "serving"
+    assert ended["status"] in UNASKED_0
     assert_it_stops_cleanly(launch)
 
 

@@ -181,6 +181,7 @@ class Launch:
         ]
         parts = ["status: " + str(self.process.poll()), "stderr:", self.stderr_text()[-3000:], "journal:"]
         parts += [json.dumps(entry)[:400] for entry in noted[-25:]]
+        parts += [bug["traceback"] for bug in self.entries("bug")]
         parts += ["events:", *(json.dumps(event)[:400] for event in self.events()[-15:])]
         return "\n".join([*parts, "survivors:", *self.survivors()])
 

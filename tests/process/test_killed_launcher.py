@@ -27,7 +27,9 @@ SIDECAR = ("/bin/sh", "-c", 'sleep 1000 & exec "$0" "$@"')
 
 def sidecar(run: Launch) -> Process:
     """Return the sibling."""
-    return run.wait_for("the sidecar", lambda: [p for p in below(os.getpid(), run.older) if str(p) == f"{p.pid} sleep 1000"])[0]
+    return run.wait_for(
+        "the sidecar", lambda: [p for p in below(os.getpid(), run.older) if str(p) == f"{p.pid} sleep 1000"]
+    )[0]
 
 
 def kill(run: Launch) -> None:

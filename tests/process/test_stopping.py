@@ -46,6 +46,7 @@ def test_while_it_loads_the_whole_tree_is_asked_because_vllm_swallows_the_signal
     run.signal(number)
     assert_stopped_for_good(run)
     assert run.entries("child-ended")[0]["status"] == -SIGTERM
+    assert run.signals() == ["SIGTERM"]  # both were asked at the same time, once
     assert not engine_core.is_alive
     assert "ready" not in run.ours()
 

@@ -1,5 +1,7 @@
 """Every layout that vLLM and its libraries print is taken apart."""
 
+# ruff: noqa: E501 - lines of a log are as long as they are
+
 from __future__ import annotations
 
 import pytest
@@ -42,6 +44,8 @@ def never(record: Record) -> bool:
         ("(EngineCore pid=190) Traceback (most recent call last):", None, "EngineCore", None, "Traceback (most recent call last):"),
         ("[rank0]: RuntimeError: x", None, "rank0", None, "RuntimeError: x"),
         ("RuntimeError: x", None, None, None, "RuntimeError: x"),
+        ("2025-08-01T08:01:22.575940Z ERROR core.run: it broke", "ERROR", None, "core.run", "it broke"),
+        ("[66021.114092] NVRM: Xid (PCI:0000:01:00): 13", None, None, None, "[66021.114092] NVRM: Xid (PCI:0000:01:00): 13"),
         ("(RayWorkerWrapper pid=5280, ip=10.0.0.7) ERROR 04-26 01:59:07 worker_base.py:157] x",
          "ERROR", "RayWorkerWrapper", "worker_base.py", "x"),
     ],
@@ -52,6 +56,22 @@ def test_a_record_is_taken_apart(
     record = parse(line)
     assert (record.level, record.process, record.source, record.message) == (level, process, source, message)
     assert record.text == line
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "vllm-dspark-1  | ",
+        "2026-03-11T17:57:09.855212259Z ",
+        "2026-03-11T17:57:09.855212259+00:00 stdout F ",
+        "Aug 19 18:34:30 host-a vllm[8707]: ",
+        "Aug  9 18:34:30 host-a docker/web[8707]: ",
+    ],
+)
+def test_what_stands_in_front_of_a_stored_line_is_passed_over(front: str) -> None:
+    line = "(EngineCore pid=7061) INFO 11-30 08:40:48 [core.py:1349] fine"
+    assert (parse(front + line).message, parse(front + line).is_calm) == ("fine", True)
+    assert parse(front + "RuntimeError: x").message == "RuntimeError: x"
 
 
 def test_the_clock_of_a_record_is_read() -> None:

@@ -8,10 +8,10 @@ import time
 
 from safe_vllm.attempt import tree
 
-LOOK_AGAIN_S = 0.5
+LOOK_AGAIN_S = 2.0
 LOOK_SOON_S = 0.02
 LOOK_GROWTH = 0.05
-"""A young tree is looked at often, an old one every half second: the pause grows with age, from 20 ms."""
+"""A young tree is looked at often, an old one every two seconds: the pause grows with age, from 20 ms."""
 LOOK_SHARE = 1000
 """Looking for new processes may take one part in so many of a core's time."""
 
@@ -43,9 +43,8 @@ class Watch:
             self._last_pid = last_pid
             for found in tree.descendants(os.getpid()):
                 self._add(found)
-        for pid, name in self._titles.items():
-            if not name.startswith("VLLM::"):
-                self._titles[pid] = tree.title(pid) or name
+        for pid, name in self._titles.items():  # vLLM renames its processes, more than once
+            self._titles[pid] = tree.title(pid) or name
         self._next_look = max(self._next_look, now + LOOK_SHARE * (time.monotonic() - now))
 
     def _add(self, found: tree.Process) -> None:

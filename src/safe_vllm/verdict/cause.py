@@ -77,7 +77,6 @@ def _by_silence(reading: Reading, seen: Observations) -> Cause:
         return Cause("hang")
     if seen.leader_status is not None or reading.deaths:
         return Cause("unknown", reading.deaths[0] if reading.deaths else None)
-    last = seen.evidence[-1] if seen.evidence else None
+    last = next((e for e in reversed(seen.evidence) if e.kind == "marker"), None)
     # a log that just ends where servers are known to get stuck
-    stuck = last is not None and last.kind == "marker" and last.fault == "hang"
-    return Cause("hang", last, suspect=last.suspect) if last and stuck else Cause("none")
+    return Cause("hang", last, suspect=last.suspect) if last and last.fault == "hang" else Cause("none")

@@ -33,9 +33,16 @@ _LAYOUTS = tuple(
         rf"{_LEVEL}: {{2,5}}(?=\S)",
         # SGLang
         rf"\[\d{{4}}-{_CLOCK}(?: (?P<process>[A-Z]{{2}}\d+(?: [A-Z]{{2}}\d+)*))?\] ",
+        # Dynamo
+        rf"\d{{4}}-(?P<date>\d\d-\d\d)T(?P<time>[\d:]{{8}})[.\d]*Z? +{_LEVEL} (?P<source>[\w.:]+): ",
         # torch's excepthook
         r"\[(?P<process>rank\d+)\]: ?",
     )
+)
+# what docker compose, kubectl --timestamps, a container runtime's file and the journal put in front
+_WRAPPER = re.compile(
+    r"[\w.-]+ +\| |\d{4}-\d\d-\d\dT[\d:]{8}[.,\d]*(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?(?![A-Z]+ [\w.:]+: )"
+    r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} [\w.-]+ [\w.@/-]+(?:\[\d+\])?: "
 )
 _ACCESS = re.compile(r'\S{1,80} - "(?P<method>[A-Z]+) (?P<path>.*) HTTP/[\d.]+" (?P<status>\d{3})(?: |$)')
 # the record of another writer, behind a progress bar that had not ended its line
@@ -77,7 +84,8 @@ def clean(line: bytes) -> str:
 
 def parse(text: str) -> Record:
     """Return the one record that begins where ``text`` begins."""
-    at, process = 0, None
+    wrapper = _WRAPPER.match(text)
+    at, process = wrapper.end() if wrapper else 0, None
     while prefix := _PREFIX.match(text, at):
         at, process = prefix.end(), prefix[1]
     for layout in _LAYOUTS:
@@ -114,7 +122,8 @@ def split(text: str, quotes: Callable[[Record], bool]) -> list[Record]:
     while True:
         record = parse(text)
         head = len(record.text) - len(record.message)
-        after = None if record.request or quotes(record) else _NEXT.search(text, head)
+        # a calm record may name a model, and a name may be anything
+        after = None if record.is_calm or quotes(record) else _NEXT.search(text, head)
         if after is None or after.start() == 0:
             return [*records, record]
         records.append(parse(text[: after.start()]))

@@ -58,7 +58,7 @@ def read(lines: Sequence[Evidence]) -> Reading:
     stopping = next((e for e in lines if e.signature in (STOPPING, ORDERLY, INTERRUPTED)), None)
     return Reading(
         roots=tuple(e for e in after if e.kind == "root" and _counts(e) and not _was_survived(e, after)),
-        weak=tuple(e for e in after if e.kind == "echo" and e.fault and _counts(e)),
+        weak=tuple(e for e in after if e.kind == "echo" and (_counts(e) or e.signature.startswith(GUESS))),
         deaths=tuple(e for e in after if e.signature.startswith(DEATH) and not _follows(e, stopping)),
         frames=tuple(e for e in after if e.signature == MODEL_FRAME),
         stopping=stopping,
@@ -97,11 +97,20 @@ def root(reading: Reading, seen: Observations) -> Evidence | None:
         if first := next((e for e in reading.roots if e.fault == fault), None):
             return first
     if reading.roots:
-        return reading.roots[0]
+        return _precise(reading.roots)
     if not (reading.deaths or seen.leader_status is not None or seen.ended_by_us):
         return None
     died_at_s = reading.deaths[0].at_s if reading.deaths else seen.uptime_s
     return next((e for e in reading.earlier if died_at_s - e.at_s <= _NEAR_S), None)
+
+
+def _precise(roots: Sequence[Evidence]) -> Evidence:
+    """Return the first root, or the GPU fault behind it where the first only tells that a process broke down."""
+    first = roots[0]
+    if first.fault not in ("engine-signal", "nccl-init"):
+        return first
+    behind = (e for e in roots if e.fault in LETHAL - {"engine-signal"} and e.at_s - first.at_s <= _NEAR_S)
+    return next(behind, first)
 
 
 def named(reading: Reading) -> Evidence | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from safe_vllm.verdict.evidence import Evidence, Observations
+from safe_vllm.verdict.lines import parse
 from safe_vllm.verdict.phase import STARTING
 from safe_vllm.verdict.scan import Scan
 from safe_vllm.verdict.signatures import Signatures
 
-_CLOCK = re.compile(r"(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 _DAY_S = 86400
 
 
@@ -50,8 +49,8 @@ def _timed(lines: Iterable[Evidence]) -> Iterator[Evidence]:
     first: int | None = None
     now = 0.0
     for line in lines:
-        if found := _CLOCK.search(line.text):
-            month, day, hour, minute, second = map(int, found.groups())
+        if clock := parse(line.text).clock:
+            month, day, hour, minute, second = (int(clock[place : place + 2]) for place in (0, 3, 6, 9, 12))
             at = (month * 31 + day) * _DAY_S + hour * 3600 + minute * 60 + second
             first = at if first is None else first
             now = max(now, float(at - first))

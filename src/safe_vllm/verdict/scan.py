@@ -123,7 +123,7 @@ class Scan:
         for place in sorted(told | watched):
             self.lines = before + numbers[place]
             if self._watches or place in told:
-                found += self._line(lines[place][:LONGEST_BYTES], at_s)
+                found += self._line(lines[place][:LONGEST_BYTES], at_s, has_needle=place in told)
         self.lines = before + numbers[-1]
         return found
 
@@ -137,13 +137,13 @@ class Scan:
     def _watches(self) -> bool:
         return self._is_armed or self._progress.phase != "serving" or not self._progress.is_known
 
-    def _line(self, line: bytes, at_s: float) -> list[Evidence]:
+    def _line(self, line: bytes, at_s: float, *, has_needle: bool) -> list[Evidence]:
         found: list[Evidence] = []
         was_known = self._progress.is_known
         for record in split(clean(line), self._known.quotes):
             if self._is_answer(record):
                 found += self._settle(record, at_s)
-            elif match := self._known.match(record):
+            elif has_needle and (match := self._known.match(record)):
                 found += self._take(match, record, at_s)
         if self._progress.is_known and not was_known:
             self.known_from = (self.lines + 1, self.phase)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -124,7 +125,7 @@ def write(actor: Actor, step: Step) -> None:
 
 
 def fork(actor: Actor, step: Step) -> None:
-    """Start a process called ``title`` that plays ``steps``; go on when it has made itself up."""
+    """Start a process called ``title`` that plays ``steps``; go on when it has made itself up, and so have its own."""
     heard, told = os.pipe()
     child = os.fork()
     if child == 0:
@@ -139,9 +140,9 @@ def fork(actor: Actor, step: Step) -> None:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         for name in step.get("ignores", ()):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-        born.note("process", descriptors=_descriptors())
-        os.close(told)
-        _perform(born, step["steps"])
+        born.note("process")
+        first = list(itertools.takewhile(lambda each: each["do"] in ("fork", "on-signal"), step["steps"]))
+        _perform(born, [*first, {"do": "tell", "descriptor": told}, *step["steps"][len(first) :]])
     os.close(told)
     os.read(heard, 1)
     os.close(heard)
@@ -149,6 +150,12 @@ def fork(actor: Actor, step: Step) -> None:
         os.waitpid(child, 0)
     else:
         actor.children[step["title"]] = child
+
+
+def tell(actor: Actor, step: Step) -> None:
+    """Let the parent go on. A byte, not an end of file: processes that were forked meanwhile hold the pipe too."""
+    os.write(step["descriptor"], b".")
+    os.close(step["descriptor"])
 
 
 def _make_up(title: str) -> None:
@@ -261,6 +268,7 @@ def serve(actor: Actor, step: Step) -> None:
 STEPS = {
     "write": write,
     "fork": fork,
+    "tell": tell,
     "on-signal": on_signal,
     "hold": hold,
     "wait-for-file": wait_for_file,

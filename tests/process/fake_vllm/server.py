@@ -103,10 +103,17 @@ def serve(actor: Actor, step: Step) -> None:
 
 
 def _heed(actor: Actor, step: Step) -> None:
+    begun: list[type[BaseException]] = []
+
+    def begin(ending: type[BaseException]) -> None:
+        if not begun:  # a signal more, while the first one is being handled, must not break that off
+            begun.append(ending)
+            raise ending
+
     def stop(number: int, frame: object) -> None:
         actor.note("signal", name=signal.Signals(number).name)
         if step["stops"]:
-            raise Asked
+            begin(Asked)
 
     def lost(number: int, frame: object) -> None:
         dead = False
@@ -116,7 +123,7 @@ def _heed(actor: Actor, step: Step) -> None:
             actor.note("child-ended", titles=titles, status=status)
             dead = dead or any(title.startswith("VLLM::") for title in titles)
         if dead and step["notices"]:
-            raise EngineDead
+            begin(EngineDead)
 
     for number in STOP_SIGNALS:
         signal.signal(number, stop)

@@ -1,0 +1,54 @@
+"""YAML is read without surprises."""
+
+from __future__ import annotations
+
+import pytest
+
+from safe_vllm.data.strict_yaml import load, read_data
+from safe_vllm.errors import Trouble
+
+
+@pytest.mark.parametrize(
+    "word", ["yes", "no", "on", "off", "Yes", "1:30", "2026-01-01", "0777", "1_000", ".inf", "=", "0o7"]
+)
+def test_a_word_that_yaml_could_take_for_something_else_stays_a_word(word: str) -> None:
+    assert load(f"key: {word}", where="x") == {"key": word}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("False", False), ("null", None), ("~", None), ("", None), ("12", 12), ("-3", -3), ("0x1f", 31),
+     ("0.5", 0.5), ("1e5", 1e5), (".5", 0.5), ("'12'", "12")],
+)  # fmt: skip
+def test_an_unmistakable_scalar_has_its_type(text: str, value: object) -> None:
+    found = load(f"key: {text}", where="x")
+    assert found == {"key": value}
+    assert isinstance(found, dict)
+    assert type(found["key"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 'p.yaml:3: the key "a" is already in line 1'),
+        ("x:\n  - {b: 1, b: 2}\n", 'p.yaml:2: the key "b" is already in line 2'),
+        ("a: [1\n", "p.yaml:2: "),
+        ("a: b: c\n", "p.yaml:1: "),
+        ("a: !!python/object:os.system {}\n", "p.yaml:1: could not determine a constructor"),
+        ("{[1]: 2}\n", "p.yaml:1: "),
+        ("a: 1\n---\nb: 2\n", "p.yaml:2: "),
+        ("a: \x00\n", "p.yaml: "),
+        (b"a: \xff\n", "p.yaml: "),
+        ("a: " + "9" * 5000, "p.yaml: "),
+        ("[" * 5000, "p.yaml"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_with_its_place(text: str | bytes, message: str) -> None:
+    with pytest.raises(Trouble) as caught:
+        load(text, where="p.yaml")
+    assert str(caught.value).startswith(message)
+    assert caught.value.hint
+
+
+def test_the_shipped_tables_are_read() -> None:
+    assert isinstance(read_data("signatures.yaml"), dict)
