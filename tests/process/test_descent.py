@@ -149,6 +149,14 @@ def test_a_rungs_own_fault_skips_the_rung_and_costs_no_attempt(stage: Stage, tex
     assert run.stop() == 0
 
 
+def test_a_rung_that_was_skipped_is_not_counted_when_a_later_one_fails(stage: Stage) -> None:
+    words = [*three_rungs(), "--tensor-parallel-size", "2", "--enable-expert-parallel"]
+    scenes = [ima_at_startup(), refused(), ima_at_startup(), serve_ok()]
+    run = stage.start(*scenes, words=words, options=("--max-attempts", "3", "--backoff", "0.01"))
+    run.wait_until_ready("no-expert-parallel")
+    assert run.stop() == 0
+
+
 def test_a_bad_argument_of_a_rungs_own_skips_the_rung(stage: Stage) -> None:
     """P5 should not let it come to this; a version that nobody knows may."""
     run = stage.start(ima_at_startup(), argparse_error(), serve_ok(), words=three_rungs())

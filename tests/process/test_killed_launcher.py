@@ -78,10 +78,10 @@ def test_when_the_guardian_is_killed_nothing_of_the_attempt_is_left(stage: Stage
     assert run.survivors() == []
 
 
-@pytest.mark.parametrize("ending", ["stopped", "killed", "failed", "stepped down"])
+@pytest.mark.parametrize("ending", ["stopped", "killed", "failed", "stepped down", "guardian killed"])
 def test_a_process_that_never_belonged_to_vllm_survives_every_ending(stage: Stage, ending: str) -> None:
-    scenes = {"failed": [argparse_error()], "stepped down": [ima_at_startup(), serve_ok()]}.get(ending, [serve_ok()])
-    run = stage.start(*scenes, prefix=SIDECAR)
+    scenes = {"failed": [argparse_error()], "stepped down": [ima_at_startup(), serve_ok()]}
+    run = stage.start(*scenes.get(ending, [serve_ok()] * 3), prefix=SIDECAR)
     bystander = sidecar(run)
     if ending != "failed":
         run.wait_until_ready()
@@ -90,6 +90,12 @@ def test_a_process_that_never_belonged_to_vllm_survives_every_ending(stage: Stag
         run.wait_for("the end of vLLM", lambda: len(run.survivors()) == 1)
     elif ending == "failed":
         assert run.finish() == 2
+    elif ending == "guardian killed":
+        leader = run.leader()
+        os.kill(run.attempts()[0]["parent"], signal.SIGKILL)
+        run.wait_for("the end of the tree", lambda: not leader.is_alive)
+        run.wait_for_event("ready", 2)
+        assert run.stop() == 0
     else:
         assert run.stop() == 0
     assert run.survivors() == [str(bystander)]
