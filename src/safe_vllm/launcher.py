@@ -12,9 +12,11 @@ from safe_vllm.announce import banner
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
 from safe_vllm.attempt.child import ignored_signals, inherited_environment, open_missing_descriptors
+from safe_vllm.attempt.gates import is_taken
 from safe_vllm.attempt.lifecycle import Timing
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.relay import Outlet
+from safe_vllm.attempt.streams import STOPPED_DRAIN_S
 from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine import config_file, executable, profile_files
@@ -23,6 +25,7 @@ from safe_vllm.machine.look import look
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.command import command
+from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Plan, Rung
@@ -75,7 +78,7 @@ def serve(intent: Intent) -> int:
     try:
         return launch.run()
     finally:
-        loop.drain(prepared.intent.limits.stop_timeout_s)
+        loop.drain(STOPPED_DRAIN_S if loop.stops else prepared.intent.limits.stop_timeout_s)
 
 
 def _lost(seen: Observations) -> Verdict:
@@ -155,12 +158,20 @@ class Launch:
         return supervise.Order(
             command=command(rung, prepared.vllm, prepared.environment),
             timing=Timing(stop_timeout_s, limits.fault_grace_s, limits.start_timeout_s),
-            endpoint=endpoint.endpoint(rung.words, prepared.environment, prepared.config),
+            endpoint=self._endpoint(number, rung),
             new_scan=lambda: Scan(_signatures()),
             wants_canary=prepared.intent.wants_canary,
             ignored=self.ignored,
             on_ready=lambda after_s, note: self._announce_ready(number, rung, after_s, note),
         )
+
+    def _endpoint(self, number: int, rung: Rung) -> Endpoint | None:
+        """Return where to ask for readiness. A stranger who answers there already would be mistaken for vLLM."""
+        place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
+        if place is None or not is_taken(place):
+            return place
+        self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
+        return None
 
     def _decide(self, ended: supervise.Ended, verdict: Verdict) -> Next | End:
         observations = ended.observations

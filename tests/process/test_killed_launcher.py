@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from launch import Launch, Stage
+from launch import DEADLINE_S, Launch, Stage
 from scenes import (
     HOLD,
     argparse_error,
@@ -33,9 +33,9 @@ def sidecar(run: Launch) -> Process:
 
 
 def kill(run: Launch) -> None:
-    """Kill safe-vllm as the out-of-memory killer does."""
+    """Kill safe-vllm as the out-of-memory killer does. That the fake then finds its pipes broken is no bug of it."""
     run.signal(signal.SIGKILL)
-    assert run.finish() == -signal.SIGKILL
+    assert run.process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
 def test_killed_while_serving_it_takes_the_whole_tree_with_it(stage: Stage) -> None:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from safe_vllm.machine.facts import Machine
+from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference, ladder_line
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.record.redaction import hide
@@ -59,6 +60,12 @@ def _changes(above: Rung | None, rung: Rung, unread: frozenset[str]) -> Sequence
 def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in rung.environment]
     return " ".join([*variables, shlex.join([*vllm, "serve", *hide(rung.words)])])
+
+
+def taken(place: Endpoint) -> list[str]:
+    """Say that somebody else already answers where vLLM shall."""
+    where = place.uds or f"{place.host}:{place.port}"
+    return [f"somebody already answers at {where}: this attempt is not asked for readiness; stop them, or use --port"]
 
 
 def ready(after_s: float, rung: Rung, note: str) -> list[str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safe_vllm.attempt import effect, event, gates, orphans, relay
+from safe_vllm.attempt import effect, event, orphans, relay
 from safe_vllm.attempt.child import Child, spawn
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.lifecycle import Lifecycle, Timing
@@ -30,7 +30,7 @@ class Order:
     command: Command
     timing: Timing
     endpoint: Endpoint | None
-    """Where the server will answer; ``None`` for a member without an API (``--headless``)."""
+    """Where to ask for readiness; ``None``: nowhere, since there is no API, or since somebody else answers there."""
     new_scan: Callable[[], Scan]
     """Called once vLLM was started: what the scan needs takes a while to load."""
     wants_canary: bool
@@ -197,9 +197,8 @@ def _canary(endpoint: Endpoint) -> Event:
 
 def run(loop: Loop, order: Order) -> Ended:
     """Run vLLM once and return when nothing of it is left."""
-    has_endpoint = order.endpoint is not None and not gates.is_taken(order.endpoint)
     started_at = time.monotonic()
-    state = Lifecycle(order.timing, order.wants_canary, has_endpoint, spawned_at=started_at)
+    state = Lifecycle(order.timing, order.wants_canary, order.endpoint is not None, spawned_at=started_at)
     child = spawn(order.command, order.ignored, has_one_stream=relay.is_one_stream())
     attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at)
     loop.expect(child.pid)
@@ -211,5 +210,6 @@ def run(loop: Loop, order: Order) -> Ended:
     is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
     if is_lost and attempt.leader_pid is not None:
         orphans.end_session(attempt.leader_pid)
+    loop.unwatch(child.report)
     child.close()
     return Ended(attempt.observations(), attempt.spawn_error, tuple(attempt.stuck), is_lost)
