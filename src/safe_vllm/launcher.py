@@ -209,7 +209,7 @@ class Launch:
             reason=verdict.reason,
             status=observations.leader_status,
             ended=[{"title": end.name, "status": end.status} for end in observations.ends],
-            evidence=[{"line": found.number, "text": found.text, "kind": found.kind} for found in verdict.evidence],
+            evidence=banner.shown(verdict.evidence),
         )
 
     def _announce_step(self, pause_s: float) -> None:

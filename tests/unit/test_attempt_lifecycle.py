@@ -137,18 +137,18 @@ def test_a_core_file_that_is_being_written_gets_more_time_but_not_for_ever() -> 
 
 
 def test_a_killed_engine_process_is_a_second_witness_and_vllm_gets_a_moment_to_say_why() -> None:
-    state, effects = after(SERVING, (10, EngineEnded("VLLM::Worker_TP0", -11)), (14, Tick()))
+    state, effects = after(SERVING, (10, EngineEnded("VLLM::Worker_TP0", -11)), (19, Tick()))
     assert effects == []
-    state, effects = after(state, (15.1, Tick()))
+    state, effects = after(state, (20.1, Tick()))
     assert effects == [Sweep(3.0)]
     assert "VLLM::Worker_TP0 was killed by SIGSEGV" in str(state.ended_by_us)
 
 
 def test_no_answer_of_another_engine_makes_a_killed_one_good() -> None:
-    _, effects = after(
+    state, _ = after(
         SERVING, (10, EngineEnded("VLLM::EngineCore_DP1", -6)), (11, CanaryAnswered("answered")), (12, Completed())
     )
-    assert after(_, (16, Tick()))[1] == [Sweep(3.0)]
+    assert after(state, (20, Tick()))[1] == [Sweep(3.0)]
 
 
 @pytest.mark.parametrize("status", [0, 1, None, -signal.SIGTERM])

@@ -14,6 +14,8 @@ from safe_vllm.verdict.evidence import Evidence, Observations, Verdict
 
 TEXT_LIMIT = 300
 """Characters of a quoted line. Some of vLLM's are thousands long."""
+LINES_LIMIT = 8
+"""Lines of evidence in an event: the root and what came of it."""
 
 
 def opening(plan: Plan, vllm_version: str | None) -> list[str]:
@@ -87,8 +89,17 @@ def death(attempt: int, rung: Rung, seconds: float, observations: Observations, 
 
 def quoted(evidence: Evidence) -> str:
     """Return a line of vLLM's as we show it."""
-    text = evidence.text if len(evidence.text) <= TEXT_LIMIT else evidence.text[:TEXT_LIMIT] + "..."
-    return f"line {evidence.number}: {text}"
+    return f"line {evidence.number}: {_shortened(evidence.text)}"
+
+
+def shown(evidence: Sequence[Evidence]) -> list[dict[str, object]]:
+    """Return the lines that a verdict rests on, as an event holds them."""
+    telling = [found for found in evidence if found.kind in ("root", "echo")][:LINES_LIMIT]
+    return [{"line": found.number, "text": _shortened(found.text), "kind": found.kind} for found in telling]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
 
 
 def step(attempt: int, before: Rung, after: Rung, pause_s: float, reason: str, unread: frozenset[str]) -> list[str]:

@@ -31,8 +31,9 @@ START_STOP_GRACE_S = 8.0
 SIGNAL_AGAIN_S = 2.0
 HURRY_S = 5.0
 """What a second stop signal leaves of the deadline."""
-SETTLE_S = 5.0
-"""vLLM ends by itself about four seconds after an engine process died; its words on the way are worth having."""
+SETTLE_S = 10.0
+"""vLLM ends by itself two to four seconds after an engine process died, later on a busy machine; its words on the way
+are worth having."""
 SWEEP_GRACE_S = 3.0
 """From the leader's end, or our decision to end it, until SIGKILL for whatever is left."""
 COREDUMP_CAP_S = 600.0
