@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -13,7 +14,7 @@ import click
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import Intent, Limits
 
-NOT_YET = frozenset({"diagnose", "doctor", "profiles", "status", "forget"})
+NOT_YET = frozenset({"doctor", "profiles", "status", "forget"})
 """Names that are ours and not vLLM's, and have no code yet."""
 
 
@@ -103,6 +104,33 @@ def plan(ctx: click.Context) -> int:
     prepared = launcher.prepare(_intent(ctx))
     click.echo("\n".join(planned(prepared.plan, prepared.machine, prepared.vllm)))
     return 0
+
+
+@cli.command("diagnose", short_help="Judge a log that already exists.")
+@click.argument("file", required=False, type=click.Path(), metavar="[FILE]")
+@_option("--exit-status", type=int, help="How `vllm serve` ended; a signal as its negative number.")
+@click.pass_context
+def diagnose(ctx: click.Context, file: str | None, exit_status: int | None) -> int:
+    """Judge an existing log: plain or gzip, from docker, kubectl or the journal. Standard input when no FILE."""
+    from safe_vllm import diagnosis
+
+    with _progress(file) as on_progress:
+        verdict, links = diagnosis.of(file, exit_status, on_progress)
+    click.echo(diagnosis.told(verdict, links, ctx.obj["output"]))
+    return 0
+
+
+@contextmanager
+def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
+    """Show how far the reading is, where there is a terminal to show it on and an end to come to."""
+    from safe_vllm.machine import log_file
+
+    total = log_file.size(file)
+    if total is None or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    with click.progressbar(length=total, label="reading", file=sys.stderr) as bar:
+        yield bar.update
 
 
 @click.pass_context

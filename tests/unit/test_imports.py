@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "record": VALUES,
     "announce": f"{VALUES} plan.explain record.events record.redaction",
     "launcher": "errors data plan machine verdict policy attempt record announce",
+    "diagnosis": "errors data plan machine verdict announce",
     "cli": "launcher plan.intent errors",
     "__main__": "cli",
 }

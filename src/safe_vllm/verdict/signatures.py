@@ -129,6 +129,10 @@ class Signatures:
         """Whether ``record`` is known to carry foreign text."""
         return any(s.is_in(record) for s in self._quoting)
 
+    def link(self, name: str) -> str | None:
+        """Return where the signature of this name is explained."""
+        return next((s.link for s in self.all if s.name == name), None)
+
     def match(self, record: Record) -> Match | None:
         """Return what ``record`` shows, or ``None``. Harmless beats cause, and what repeats is never a cause."""
         if record.request:
