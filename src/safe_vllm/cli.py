@@ -14,6 +14,9 @@ import click
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import Intent, Limits
 
+INTERRUPTED = 130
+"""As a shell tells of a command that Ctrl-C ended; ``serve`` has a status of its own for that."""
+
 NOT_YET = frozenset({"doctor", "profiles", "status", "forget"})
 """Names that are ours and not vLLM's, and have no code yet."""
 
@@ -58,7 +61,7 @@ def _seconds(name: str, default: float | None, help_: str) -> Decorator:
 
 @click.command(
     cls=Launcher,
-    context_settings={"auto_envvar_prefix": "SAFE_VLLM", "help_option_names": ["-h", "--help"]},
+    context_settings={"auto_envvar_prefix": "SAFE_VLLM"},
     epilog="SAFE_VLLM_OFF=1 runs plain vLLM. Any other subcommand is passed to vLLM as it is.",
 )
 @_option("--profile", metavar="NAME|FILE", help="Hardware profile; chosen from the machine when not given.")
@@ -73,7 +76,8 @@ def _seconds(name: str, default: float | None, help_: str) -> Decorator:
 @_seconds("--backoff", 2.0, "Before the second attempt; doubles up to 60.")
 @_seconds("--proving-window", 600.0, "A server that served so long had proven its rung.")
 @_seconds("--start-timeout", None, "From start until ready; no limit when not given.")
-@click.version_option(package_name="safe-vllm", prog_name="safe-vllm")
+@click.version_option(package_name="safe-vllm", prog_name="safe-vllm", allow_from_autoenv=False)
+@click.help_option("-h", "--help", allow_from_autoenv=False)
 @click.pass_context
 def cli(ctx: click.Context, /, **options: Any) -> None:
     """Run `vllm serve` so that it comes back by itself after a GPU kernel fault, one step safer.
@@ -197,6 +201,11 @@ def run(words: list[str]) -> int:
     except Trouble as trouble:
         _complain(f"{trouble}")
         return int(trouble.status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return int(Status.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
     except click.UsageError as error:
         _complain(f"{error.format_message()}; see `safe-vllm --help`")
         return int(Status.USAGE)

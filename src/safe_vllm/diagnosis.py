@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
 
+from safe_vllm import known
 from safe_vllm.announce.diagnosis import as_lines, as_object
-from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.machine import log_file
 from safe_vllm.plan.build import RELIEVES
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.replay import observe_chunks
-from safe_vllm.verdict.signatures import Signatures, parse
 from safe_vllm.verdict.unwrap import unwrapped
-
-
-@cache
-def _signatures() -> Signatures:
-    return parse(read_data("signatures.yaml"))
 
 
 def of(
     path: str | None, exit_status: int | None, on_progress: Callable[[int], None]
 ) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict on a log and the links that explain its root lines. Raises Trouble when it cannot be read."""
-    signatures = _signatures()
+    signatures = known.signatures()
     chunks = unwrapped(log_file.chunks(path, on_progress))
     verdict = judge(observe_chunks(chunks, exit_status, signatures))
     named = (signatures.link(found.signature) for found in verdict.evidence if found.kind == "root")

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from safe_vllm.announce import banner
 from safe_vllm.announce.teller import Teller
@@ -15,8 +14,7 @@ from safe_vllm.attempt.child import ignored_signals, inherited_environment, open
 from safe_vllm.attempt.gates import is_taken
 from safe_vllm.attempt.lifecycle import Timing
 from safe_vllm.attempt.loop import Loop, StopAsked
-from safe_vllm.attempt.relay import Outlet
-from safe_vllm.attempt.streams import STOPPED_DRAIN_S
+from safe_vllm.attempt.relay import Outlet, is_one_stream
 from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine import config_file, executable, profile_files
@@ -35,8 +33,9 @@ from safe_vllm.record.events import EventLog
 from safe_vllm.verdict.evidence import Observations, Verdict
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.scan import Scan
-from safe_vllm.verdict.signatures import Signatures, parse
 
+STOPPED_DRAIN_S = 5.0
+"""How long a reader of ours that is behind may keep us when a stop was asked for."""
 STOP_MARGIN_S = 15.0
 """What we give vLLM on top of the time that it gives its requests."""
 
@@ -69,16 +68,17 @@ def serve(intent: Intent) -> int:
     """Run ``vllm serve`` until it is asked to stop, one step safer after each kernel fault; return the exit status."""
     ignored = ignored_signals()
     open_missing_descriptors()
+    stdout = Outlet(1)
+    # Where both lead to the same place, one pen writes: a line of ours must not fall into the middle of vLLM's.
+    stderr = stdout if is_one_stream() else Outlet(2)
+    loop = Loop(stdout, stderr, ignored)
     prepared = prepare(intent)
     become_subreaper()
-    stderr = Outlet(2)
-    loop = Loop(Outlet(1), stderr, ignored)
     teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
-    launch = Launch(prepared, loop, teller, ignored)
     try:
-        return launch.run()
+        return Launch(prepared, loop, teller, ignored).run()
     finally:
-        loop.drain(STOPPED_DRAIN_S if loop.stops else prepared.intent.limits.stop_timeout_s)
+        loop.drain(STOPPED_DRAIN_S if loop.stops else intent.limits.stop_timeout_s)
 
 
 def _lost(seen: Observations) -> Verdict:
@@ -87,12 +87,10 @@ def _lost(seen: Observations) -> Verdict:
     return Verdict("unknown", "retry-same", seen.phase, reason, before_ready=not seen.was_ready)
 
 
-@cache
-def _signatures() -> Signatures:
-    """Read the signatures, once; vLLM is long started by then."""
-    from safe_vllm.data.strict_yaml import read_data
+def _new_scan() -> Scan:
+    from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then
 
-    return parse(read_data("signatures.yaml"))
+    return Scan(known.signatures())
 
 
 @dataclass
@@ -124,7 +122,9 @@ class Launch:
         try:
             end = self._descend()
         except StopAsked:
-            end = End(Status.STOPPED, "asked to stop between attempts")
+            end = End(Status.STOPPED, "asked to stop, and nothing was running")
+        except Trouble as trouble:
+            end = End(trouble.status, str(trouble))
         lines = banner.closing(end.status, end.reason)
         self.teller.tell("launch-ended", lines, status=int(end.status), reason=end.reason)
         return int(end.status)
@@ -141,6 +141,7 @@ class Launch:
     def _attempt(self) -> Next | End:
         """Run the current rung once and decide what follows."""
         number, rung = len(self.history) + 1, self.rungs[self.rung]
+        self.loop.sleep(0)  # a stop that was asked for in the meantime comes first
         self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
         started_at = time.monotonic()
         ended = supervise.run(self.loop, self._order(number, rung))
@@ -159,10 +160,11 @@ class Launch:
             command=command(rung, prepared.vllm, prepared.environment),
             timing=Timing(stop_timeout_s, limits.fault_grace_s, limits.start_timeout_s),
             endpoint=self._endpoint(number, rung),
-            new_scan=lambda: Scan(_signatures()),
+            new_scan=_new_scan,
             wants_canary=prepared.intent.wants_canary,
             ignored=self.ignored,
             on_ready=lambda after_s, note: self._announce_ready(number, rung, after_s, note),
+            on_stop=lambda left_s: self.teller.tell("stop-asked", banner.stopping(left_s), attempt=number),
         )
 
     def _endpoint(self, number: int, rung: Rung) -> Endpoint | None:

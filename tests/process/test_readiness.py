@@ -52,7 +52,7 @@ def test_a_server_whose_completion_fails_is_not_ready_and_the_next_rung_is_tried
 
 
 def test_a_server_whose_completion_never_comes_is_not_ready(stage: Stage) -> None:
-    run = stage.start(serve_ok(completions=("never",)), serve_ok(), options=(*IMPATIENT, "--start-timeout", "2"))
+    run = stage.start(serve_ok(completions=("never",)), serve_ok(), options=(*IMPATIENT, "--start-timeout", "4"))
     run.wait_until_ready()
     assert [ready["attempt"] for ready in run.events("ready")] == [2]
     assert run.stop() == 0
@@ -67,7 +67,7 @@ def test_a_server_that_is_not_healthy_yet_is_waited_for(stage: Stage) -> None:
 
 def test_a_server_that_hangs_in_its_start_is_ended_at_the_start_timeout(stage: Stage) -> None:
     run = stage.start(
-        [mark("loading"), wait_for_file(stage.root / "never")], serve_ok(), options=(*IMPATIENT, "--start-timeout", "2")
+        [mark("loading"), wait_for_file(stage.root / "never")], serve_ok(), options=(*IMPATIENT, "--start-timeout", "4")
     )
     run.wait_for_event("ready")
     assert run.events("attempt-ended")[0]["fault"] == "hang"

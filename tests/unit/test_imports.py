@@ -24,8 +24,9 @@ MAY_IMPORT = {
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
     "record": VALUES,
     "announce": f"{VALUES} plan.explain record.events record.redaction",
-    "launcher": "errors data plan machine verdict policy attempt record announce",
-    "diagnosis": "errors data plan machine verdict announce",
+    "launcher": "errors known plan machine verdict policy attempt record announce",
+    "known": "data verdict",
+    "diagnosis": "errors known plan machine verdict announce",
     "cli": "launcher plan.intent errors",
     "__main__": "cli",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Sequence
 
 from safe_vllm.machine.facts import Machine
@@ -14,6 +15,8 @@ from safe_vllm.verdict.evidence import Evidence, Observations, Verdict
 
 TEXT_LIMIT = 300
 """Characters of a quoted line. Some of vLLM's are thousands long."""
+TELLING = 40
+"""So many characters at the end of a line tell whether a sentence already holds it."""
 LINES_LIMIT = 8
 """Lines of evidence in an event: the root and what came of it."""
 
@@ -75,21 +78,32 @@ def ready(after_s: float, rung: Rung, note: str) -> list[str]:
     return [f"ready after {after_s:.0f} s at rung {rung.name}" + (f" ({note})" if note else "")]
 
 
+def stopping(left_s: float) -> list[str]:
+    """Say that a stop was asked for, and how long vLLM has for it, in seconds."""
+    return [f"asked to stop: vLLM has {left_s:.0f} s to end; another signal hurries"]
+
+
 def death(attempt: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict) -> list[str]:
     """Say what died, in which phase, and the line that says so."""
-    status = observations.leader_status
     lines = [
         f"attempt {attempt} at {rung.name} ended after {seconds:.0f} s: {verdict.reason}",
-        f"  fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}; "
-        + ("vLLM was ended by safe-vllm" if status is None else f"vLLM's exit status was {status}"),
+        f"  fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
+        f"MoE backend {verdict.backend or 'not named'}; {_ending(observations.leader_status)}",
     ]
-    lines += [f"  {quoted(verdict.evidence[0])}"] if verdict.evidence else []
+    root = next((found for found in verdict.evidence if found.kind in ("root", "echo")), None)
+    lines += [f"  {quoted(root)}"] if root and root.text[-TELLING:] not in verdict.reason else []
     return lines + [f"  {advice}" for advice in verdict.advice]
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "vLLM was ended by safe-vllm"
+    return f"vLLM's exit status was {status}" if status >= 0 else f"vLLM was killed by {signal.Signals(-status).name}"
 
 
 def quoted(evidence: Evidence) -> str:
     """Return a line of vLLM's as we show it."""
-    return f"line {evidence.number}: {_shortened(evidence.text)}"
+    return f"line {evidence.number} of its output: {_shortened(evidence.text)}"
 
 
 def shown(evidence: Sequence[Evidence]) -> list[dict[str, object]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import http.client
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
+from safe_vllm.attempt.event import CanaryAnswered
 from safe_vllm.attempt.readiness import Answer, ask
 from safe_vllm.plan.endpoint import Endpoint
 
@@ -17,15 +16,7 @@ PROMPT = "The quick brown fox jumps over the lazy dog."
 TOKENS = 8
 
 
-@dataclass(frozen=True)
-class CanaryResult:
-    """How it went, and what to tell people about it."""
-
-    result: Literal["answered", "failed", "hung", "refused"]
-    detail: str = ""
-
-
-def send(endpoint: Endpoint, timeout_s: float = TIMEOUT_S) -> CanaryResult:
+def send(endpoint: Endpoint, timeout_s: float = TIMEOUT_S) -> CanaryAnswered:
     """Ask for one greedy completion. Blocks for ``timeout_s`` seconds at most per request."""
     try:
         models = ask(endpoint, "/v1/models", timeout_s)
@@ -33,9 +24,9 @@ def send(endpoint: Endpoint, timeout_s: float = TIMEOUT_S) -> CanaryResult:
             return _refused_or_failed(models, "/v1/models")
         return _judge(ask(endpoint, "/v1/completions", timeout_s, _request(_model_name(models))))
     except TimeoutError:
-        return CanaryResult("hung", f"{timeout_s:g} s")
+        return CanaryAnswered("hung", f"{timeout_s:g} s")
     except (OSError, http.client.HTTPException) as error:
-        return CanaryResult("failed", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        return CanaryAnswered("failed", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 def _request(model: str) -> dict[str, object]:
@@ -50,19 +41,19 @@ def _request(model: str) -> dict[str, object]:
     }
 
 
-def _judge(answer: Answer) -> CanaryResult:
+def _judge(answer: Answer) -> CanaryAnswered:
     if answer.status != 200:
         return _refused_or_failed(answer, "/v1/completions")
     if not any(map(_holds_token, _choices(answer.json()))):
-        return CanaryResult("failed", "the completion holds no token")
+        return CanaryAnswered("failed", "the completion holds no token")
     if not all(math.isfinite(value) for value in _numbers(answer.json())):
-        return CanaryResult("failed", "the completion's log-probabilities are not finite")
-    return CanaryResult("answered")
+        return CanaryAnswered("failed", "the completion's log-probabilities are not finite")
+    return CanaryAnswered("answered")
 
 
-def _refused_or_failed(answer: Answer, path: str) -> CanaryResult:
+def _refused_or_failed(answer: Answer, path: str) -> CanaryAnswered:
     detail = f"{path} says {answer.status}"
-    return CanaryResult("refused" if 400 <= answer.status < 500 else "failed", detail)
+    return CanaryAnswered("refused" if 400 <= answer.status < 500 else "failed", detail)
 
 
 def _model_name(answer: Answer) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.attempt import terminal
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.command import Command
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -21,8 +22,12 @@ _RUN_GUARDIAN = "import sys; sys.path.append(sys.argv.pop()); from safe_vllm.att
 
 
 def ignored_signals() -> frozenset[int]:
-    """Return the stop signals that whoever started us wants ignored, as ``nohup`` does with SIGHUP."""
-    return frozenset(number for number in STOP_SIGNALS if signal.getsignal(number) == signal.SIG_IGN)
+    """Return the stop signals that whoever started us wants ignored, as ``nohup`` does with SIGHUP.
+
+    SIGTERM is not among them: a launcher that cannot be asked to stop can only be killed.
+    """
+    ignorable = set(STOP_SIGNALS) - {signal.SIGTERM}
+    return frozenset(number for number in ignorable if signal.getsignal(number) == signal.SIG_IGN)
 
 
 def open_missing_descriptors() -> None:
@@ -39,7 +44,7 @@ def inherited_environment() -> dict[str, str]:
         given = Path("/proc/self/environ").read_bytes()
     except OSError:
         return environment
-    if b"LC_CTYPE=" not in b"\0" + given:
+    if b"\0LC_CTYPE=" not in b"\0" + given:
         environment.pop("LC_CTYPE", None)
     return environment
 
@@ -69,7 +74,7 @@ class Child:
 
 
 def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) -> Child:
-    """Start a guardian that starts the command. Raises OSError when not even that is possible."""
+    """Start a guardian that starts the command. Raises Trouble when this machine lets us start nothing."""
     stdout, stdout_end = _channel(1)
     stderr, stderr_end = (None, stdout_end) if has_one_stream else _channel(2)
     control_end, control = os.pipe()
@@ -79,8 +84,12 @@ def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) ->
     with _handed_over(theirs):
         source = str(Path(__file__).parents[2])
         words = [sys.executable, "-I", "-S", "-c", _RUN_GUARDIAN, *map(str, (brief, control_end, report_end)), source]
-        # A session of its own: what kills our process group must not kill the one who is to end the tree.
-        pid = os.posix_spawn(sys.executable, words, {}, setsid=True)
+        try:
+            # A session of its own: what kills our process group must not kill the one who is to end the tree.
+            pid = os.posix_spawn(sys.executable, words, {}, setsid=True)
+        except OSError as error:
+            hint = "check the limits on processes and memory"
+            raise Trouble(f"no process can be started: {error.strerror}", hint=hint, status=Status.PASSING) from error
     return Child(pid, control, report, stdout, stderr)
 
 

@@ -81,10 +81,15 @@ class Lifecycle:
     def next_deadline(self) -> float | None:
         """Return when ``Tick`` is due."""
         start_by = None
-        if self.timing.start_timeout_s is not None and self.stage in ("starting", "proving"):
-            start_by = self.spawned_at + self.timing.start_timeout_s
+        if self._start_timeout_s is not None and self.stage in ("starting", "proving"):
+            start_by = self.spawned_at + self._start_timeout_s
         pending = [at for at in (self.act_at, self.ask_at, self.kill_at, self.signal_at, start_by) if at is not None]
         return min(pending) if pending else None
+
+    @property
+    def _start_timeout_s(self) -> float | None:
+        """The limit on becoming ready, where there is a way to see that it is."""
+        return self.timing.start_timeout_s if self.has_endpoint else None
 
     def on(self, event: Event, now: float) -> Step:
         """Take in one event."""
@@ -92,8 +97,8 @@ class Lifecycle:
             return self, ()
         match event:
             case Spawned():
-                ask_at = now if self.has_endpoint else None
-                return replace(self, spawned_at=now, ask_at=ask_at), ()
+                is_asked = self.has_endpoint and self.stage == "starting"
+                return replace(self, spawned_at=now, ask_at=now if is_asked else None), ()
             case TreeGone():
                 return self._calm("over"), ()
             case LeaderEnded(status):
@@ -126,6 +131,8 @@ class Lifecycle:
     # How it comes up
 
     def _on_health(self, is_ok: bool, now: float) -> Step:
+        if self.stage == "serving" and self.armed_by:  # without a canary, this is the only witness to ask
+            return (self._disarmed(), ()) if is_ok else self._end(f"/health fails after: {self.armed_by}")
         if self.stage != "starting":
             return self, ()
         if not is_ok:
@@ -183,7 +190,7 @@ class Lifecycle:
     def _act(self, now: float) -> Step:
         """The grace is over: end a server that is known to be broken, ask one that may be fine."""
         if self.stage == "serving" and not self.is_confirmed:
-            return replace(self, act_at=None), (SendCanary(),)
+            return replace(self, act_at=None), (SendCanary() if self.wants_canary else AskHealth(),)
         if self.is_confirmed:
             return self._end(f"vLLM did not end by itself after: {self.armed_by}")
         if self.stage == "proving":  # the canary that is under way will tell
@@ -206,6 +213,8 @@ class Lifecycle:
             return stopped, ()
         forwarded = number if number == signal.SIGINT else signal.SIGTERM
         calm = stopped._calm("ending")
+        if self.stage == "starting" and not self.has_endpoint:  # it may be serving, and nobody can tell
+            return replace(calm, kill_at=now + self.timing.stop_timeout_s), (SignalTree(signal.SIGTERM),)
         if self.stage == "starting":
             deadline = now + min(START_STOP_GRACE_S, self.timing.stop_timeout_s)
             return replace(calm, kill_at=deadline, signal_at=now + SIGNAL_AGAIN_S), (SignalTree(signal.SIGTERM),)
@@ -224,7 +233,7 @@ class Lifecycle:
             return replace(self, signal_at=now + SIGNAL_AGAIN_S), (SignalTree(signal.SIGTERM),)
         if self.stage == "ending":
             return self, ()
-        start_timeout_s = self.timing.start_timeout_s
+        start_timeout_s = self._start_timeout_s
         if start_timeout_s is not None and self.ready_at is None and now >= self.spawned_at + start_timeout_s:
             return self._end(f"not ready after {start_timeout_s:g} s")
         if _is_due(self.act_at, now):

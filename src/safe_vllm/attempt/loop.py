@@ -28,6 +28,7 @@ class Loop:
     def __init__(self, stdout: Outlet, stderr: Outlet, ignored: frozenset[int]) -> None:
         """Take over the signals; those that were ignored when we started stay ignored."""
         self.stdout, self.stderr = stdout, stderr
+        self._outlets = (stdout,) if stdout is stderr else (stdout, stderr)
         self.stops: list[int] = []
         """Every stop signal so far, in order."""
         self.on_resize: Callback = lambda: None
@@ -40,6 +41,7 @@ class Loop:
         for descriptor in (self._wakeup, self._waker):
             os.set_blocking(descriptor, False)
         self._poller.register(self._wakeup, select.POLLIN)
+        threading.excepthook = self._on_thread_error
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD):
             if number not in ignored:
@@ -66,6 +68,15 @@ class Loop:
 
         threading.Thread(target=work, daemon=True, name="probe").start()
 
+    def _on_thread_error(self, failed: threading.ExceptHookArgs) -> None:
+        """Let a bug in a question surface in the loop, where bugs are reported, instead of never being answered."""
+
+        def surface() -> None:
+            raise failed.exc_value or failed.exc_type
+
+        self._answers.put(surface)
+        self._wake()
+
     def _wake(self) -> None:
         try:
             os.write(self._waker, b"\0")
@@ -75,11 +86,11 @@ class Loop:
     def turn(self, until: float | None) -> None:
         """Wait for one round of events, at most until the given monotonic time, and handle them."""
         wait_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
-        for outlet in (self.stdout, self.stderr):
+        for outlet in self._outlets:
             if outlet.is_blocked:
                 self._poller.register(outlet.fileno(), select.POLLOUT)
         ready = self._poller.poll(wait_ms)
-        for outlet in (self.stdout, self.stderr):
+        for outlet in self._outlets:
             if outlet.is_blocked:
                 self._poller.unregister(outlet.fileno())
                 outlet.flush()
@@ -125,15 +136,17 @@ class Loop:
     def sleep(self, seconds: float) -> None:
         """Let time pass while everything stays alive. Raises StopAsked when the operator asks for the end."""
         until = time.monotonic() + seconds
-        while not self.stops and time.monotonic() < until:
+        while True:
             self.turn(until)
-        if self.stops:
-            raise StopAsked
+            if self.stops:
+                raise StopAsked
+            if time.monotonic() >= until:
+                return
 
     def drain(self, seconds: float) -> None:
         """Deliver what still waits for our reader, for so long at most, or until another stop signal."""
         until, before = time.monotonic() + seconds, len(self.stops)
-        while (self.stdout.is_blocked or self.stderr.is_blocked) and time.monotonic() < until:
+        while any(outlet.is_blocked for outlet in self._outlets) and time.monotonic() < until:
             self.turn(until)
             if len(self.stops) > before:
                 return

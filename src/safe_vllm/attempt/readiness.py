@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from safe_vllm.plan.endpoint import Endpoint
 
 HEALTH_TIMEOUT_S = 10.0
+ANSWER_LIMIT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,15 @@ def _connection(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPConnect
 def ask(endpoint: Endpoint, path: str, timeout_s: float, content: Mapping[str, object] | None = None) -> Answer:
     """Send one request. Raises OSError or http.client.HTTPException when there is no answer."""
     connection = _connection(endpoint, timeout_s)
-    headers = {"Content-Type": "application/json"}
+    headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
     if endpoint.api_key:
-        headers["Authorization"] = f"Bearer {endpoint.api_key}"
+        # A key from a file often brings its newline along; a header cannot hold one.
+        headers["Authorization"] = f"Bearer {endpoint.api_key.strip()}".encode()
     try:
         method, body = ("GET", None) if content is None else ("POST", json.dumps(content))
         connection.request(method, path, body, headers)
         response = connection.getresponse()
-        return Answer(response.status, response.read())
+        return Answer(response.status, response.read(ANSWER_LIMIT_BYTES))
     finally:
         connection.close()
 

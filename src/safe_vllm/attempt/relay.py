@@ -60,6 +60,11 @@ class Outlet:
         """Whether the reader is behind: then nothing more should be taken from the child."""
         return bool(self._waiting)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much our reader is behind."""
+        return sum(map(len, self._waiting))
+
     def fileno(self) -> int:
         """Return the descriptor to poll for writability."""
         return self._descriptor if self._own is None else self._own

@@ -14,8 +14,8 @@ from safe_vllm.verdict.scan import Stream
 
 DRAIN_S = 1.0
 """How long a stranger who holds the child's pipe may keep us after the last descendant ended."""
-STOPPED_DRAIN_S = 5.0
-"""How long, on top, a reader of ours that is behind may keep us when a stop was asked for."""
+DRAIN_LIMIT_BYTES = 4 * 1024 * 1024
+"""How much he may make us hold for a reader that is behind."""
 
 
 class Streams:
@@ -36,15 +36,21 @@ class Streams:
             self._watch(name)
 
     def drain(self) -> None:
-        """Take what is left when the tree is gone. Only a stranger can still hold a pipe open, and not for long."""
+        """Take what is left when the tree is gone, also when our reader is behind: it waits with us, not in the way.
+
+        There is no more than a pipe holds, unless a stranger still writes to it; he does not keep us long.
+        """
         until = time.monotonic() + DRAIN_S
-        while self._pipes and (self._paused or time.monotonic() < until):
-            if self._loop.stops and time.monotonic() > until + STOPPED_DRAIN_S:
-                break
-            self._loop.turn(until if not self._paused else until + STOPPED_DRAIN_S if self._loop.stops else None)
-            self.resume()
+        while self._pipes and time.monotonic() < until and not self._is_too_much():
+            for name in self._paused:
+                self._watch(name)
+            self._paused.clear()
+            self._loop.turn(until)
         for name in list(self._pipes):
             self._close(name)
+
+    def _is_too_much(self) -> bool:
+        return any(self._outlet(name).waiting_bytes > DRAIN_LIMIT_BYTES for name in self._pipes)
 
     def _resize(self) -> None:
         for name, descriptor in self._pipes.items():

@@ -37,6 +37,8 @@ class Order:
     ignored: frozenset[int]
     on_ready: Callable[[float, str], None]
     """Called with the seconds since spawn and a note when the server works."""
+    on_stop: Callable[[float], None]
+    """Called with the seconds that vLLM has to end when the operator asks for the first time."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,6 @@ class _Attempt:
     ends: list[ProcessEnd] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     spawn_error: int | None = None
-    leader_pid: int | None = None
     unread_report: bytes = b""
     guardian_has_ended: bool = False
     stops_seen: int = 0
@@ -132,8 +133,7 @@ class _Attempt:
 
     def _on_report_line(self, words: list[str]) -> None:
         match words:
-            case ["started", pid]:
-                self.leader_pid = int(pid)
+            case ["started", _]:
                 self.happen(event.Spawned())
             case ["unspawnable", number]:
                 self.spawn_error = int(number)
@@ -157,12 +157,17 @@ class _Attempt:
         while not (self.guardian_has_ended or self.stuck):
             self.loop.turn(self.state.next_deadline())
             streams.resume()
-            for number in self.loop.stops[self.stops_seen :]:
-                self.stops_seen += 1
-                self.happen(event.StopAsked(number))
+            self._take_in_stops()
             self.happen(event.Tick())
         streams.drain()
         self.scan.close(time.monotonic() - self.started_at)
+
+    def _take_in_stops(self) -> None:
+        for number in self.loop.stops[self.stops_seen :]:
+            self.stops_seen += 1
+            self.happen(event.StopAsked(number))
+            if self.stops_seen == 1 and self.state.kill_at is not None:
+                self.order.on_stop(self.state.kill_at - time.monotonic())
 
     def observations(self) -> Observations:
         """Return what was seen."""
@@ -191,12 +196,12 @@ def _health(endpoint: Endpoint) -> Event:
 def _canary(endpoint: Endpoint) -> Event:
     from safe_vllm.attempt import canary
 
-    outcome = canary.send(endpoint)
-    return event.CanaryAnswered(outcome.result, outcome.detail)
+    return canary.send(endpoint)
 
 
 def run(loop: Loop, order: Order) -> Ended:
     """Run vLLM once and return when nothing of it is left."""
+    spared = orphans.bystanders()
     started_at = time.monotonic()
     state = Lifecycle(order.timing, order.wants_canary, order.endpoint is not None, spawned_at=started_at)
     child = spawn(order.command, order.ignored, has_one_stream=relay.is_one_stream())
@@ -208,8 +213,9 @@ def run(loop: Loop, order: Order) -> Ended:
         pipes["stderr"] = child.stderr
     attempt.run(Streams(loop, pipes, attempt.on_chunk))
     is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
-    if is_lost and attempt.leader_pid is not None:
-        orphans.end_session(attempt.leader_pid)
+    if is_lost:
+        orphans.end_all_but(spared)
+    attempt.happen(event.TreeGone())
     loop.unwatch(child.report)
     child.close()
     return Ended(attempt.observations(), attempt.spawn_error, tuple(attempt.stuck), is_lost)

@@ -44,7 +44,7 @@ class Watch:
             for found in tree.descendants(os.getpid()):
                 self._add(found)
         for pid, name in self._titles.items():  # vLLM renames its processes, more than once
-            self._titles[pid] = tree.title(pid) or name
+            self._titles[pid] = _better(name, tree.title(pid))
         self._next_look = max(self._next_look, now + LOOK_SHARE * (time.monotonic() - now))
 
     def _add(self, found: tree.Process) -> None:
@@ -61,10 +61,14 @@ class Watch:
         pid = self._by_descriptor.pop(descriptor, None)
         if pid is None:
             return None
-        name = tree.title(pid)
-        name = name if name.startswith("VLLM::") and len(name) > len(self._titles[pid]) else self._titles[pid] or name
+        name = _better(self._titles[pid], tree.title(pid))
         status = tree.ended_status(pid, descriptor)
         self._poller.unregister(descriptor)
         os.close(descriptor)
         del self._titles[pid]
         return pid, status, name
+
+
+def _better(known: str, seen: str) -> str:
+    """Return the title that tells more: of a process that is ending, only the first 15 bytes can be seen."""
+    return known if not seen or known.startswith(seen) else seen

@@ -36,6 +36,7 @@ class Actor:
         self.attempt = attempt
         self.words = words
         self.children: dict[str, int] = {}
+        self.parent = os.getppid()
 
     def play(self, steps: list[Step]) -> None:
         """Play the steps in order."""
@@ -200,8 +201,7 @@ def wait_for_child(actor: Actor, step: Step) -> None:
 
 def wait_for_parent(actor: Actor, step: Step) -> None:
     """Go on when the parent has ended."""
-    parent = os.getppid()
-    while os.getppid() == parent:
+    while os.getppid() == actor.parent:
         time.sleep(0.005)
 
 
