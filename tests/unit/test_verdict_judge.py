@@ -27,8 +27,12 @@ DEATH = Evidence(12, "EngineCore encountered a fatal error.", "echo", "death-in-
 WAIT = Evidence(5, "No available shared memory", "echo", "shm-broadcast-wait", "hang", phase="serving", at_s=60.0)
 TIMEOUT = Evidence(8, "RPC call to x timed out.", "echo", "engine-timeout", "hang", phase="serving", at_s=300.0)
 STALL = Evidence(3, "Waiting: 1 reqs", "echo", "no-tokens", "hang", phase="serving", at_s=10.0)
-SERVING = Observations(0, phase="serving", health_answered=True, was_ready=True, canary="answered", uptime_s=150.0)
-STARTING = Observations(1, phase="init", uptime_s=150.0)
+BENIGN = Evidence(1, "Found ulimit of 20000", "benign", "optional-part-missing", at_s=1.0)
+TORCH = Evidence(11, "For debugging consider passing", "advice", "torch-advice", phase="serving", at_s=100.0)
+SERVING = Observations(
+    0, phase="serving", health_answered=True, was_ready=True, canary="answered", uptime_s=150.0, ended_at_s=300.0
+)
+STARTING = Observations(1, phase="init", uptime_s=150.0, ended_at_s=150.0)
 
 
 def end(status: int | None, name: str = "VLLM::Worker_TP1", at_s: float = 100.0) -> ProcessEnd:
@@ -177,9 +181,30 @@ def test_an_exception_in_service_is_named_without_a_guess_at_its_fault() -> None
 
 
 def test_an_answered_request_clears_a_line() -> None:
-    late = replace(SERVING, uptime_s=5000.0)
+    late = replace(SERVING, ended_at_s=5000.0)
     assert judge(replace(late, leader_status=None, evidence=(ROOT, ANSWER))).action == "none"
     assert judge(replace(late, evidence=(ROOT, ANSWER))).fault == "unknown"
+
+
+@pytest.mark.parametrize(
+    "end_of_it",
+    [
+        {"ended_at_s": 600.0},
+        {"ended_at_s": 600.0, "ends": (end(-9, at_s=600.0),)},
+        {"ends": (end(-9, at_s=600.0),)},
+    ],
+)
+def test_the_time_from_a_line_to_the_end_does_not_count_from_when_the_server_was_ready(
+    end_of_it: dict[str, object],
+) -> None:
+    seen = replace(SERVING, uptime_s=100.0, evidence=(ROOT, ANSWER), **{"ended_at_s": 0.0, **end_of_it})  # type: ignore[arg-type]
+    assert judge(seen).fault == "unknown"
+
+
+def test_an_end_right_after_an_answer_is_put_down_to_the_fault_before_it_however_long_the_start_took() -> None:
+    seen = replace(SERVING, leader_status=-9, evidence=(ROOT, ANSWER), uptime_s=5000.0, ended_at_s=130.0)
+    assert judge(seen).fault == "illegal-memory-access"
+    assert judge(replace(seen, ended_at_s=0.0)).fault == "illegal-memory-access"
 
 
 def test_an_answer_of_another_engine_does_not_clear_a_gpu_fault() -> None:
@@ -220,6 +245,98 @@ def test_an_exception_while_the_model_is_read_is_put_down_to_the_model() -> None
     frame = Evidence(8, "in load_weights", "marker", "model-frame", process="EngineCore")
     line = Evidence(9, "KeyError: 'layers.0'", "echo", "guess-setup", "bad-config", process="EngineCore")
     assert judge(replace(STARTING, evidence=(frame, line))).fault == "bad-model"
+
+
+@pytest.mark.parametrize("names", ["import-frame", "import-frame model-frame"])
+def test_an_exception_while_vllm_itself_is_imported_is_put_down_to_what_is_installed(names: str) -> None:
+    frames = tuple(Evidence(8, "in <module>", "marker", name) for name in names.split())
+    line = Evidence(9, "ValueError: 'x' is already used", "echo", "guess-setup", "bad-config")
+    verdict = judge(replace(STARTING, evidence=(*frames, line)))
+    assert (verdict.fault, verdict.action) == ("toolchain", "stop")
+
+
+def test_a_package_that_is_missing_is_no_fault_of_the_model() -> None:
+    frame = Evidence(8, "/transformers/models/", "marker", "model-frame")
+    line = Evidence(9, "ImportError: cannot import name", "echo", "guess-import", "toolchain")
+    verdict = judge(replace(STARTING, evidence=(frame, line)))
+    assert verdict.fault == "toolchain"
+    assert verdict.reason == (
+        "vLLM could not build or load code that it needs while it was starting: ImportError: cannot import name"
+    )
+
+
+@pytest.mark.parametrize("precise", ["shm", "gpu-oom", "host-oom", "driver"])
+def test_the_cause_that_nccl_names_behind_its_own_failure_decides(precise: str) -> None:
+    behind = root(precise, number=11)
+    assert judge(replace(STARTING, evidence=(root("nccl-init"), behind))).fault == precise
+
+
+# ---- the lines that a verdict rests on
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(STARTING, leader_status=-9),
+        replace(STARTING, leader_status=0),
+        replace(STARTING, ends=(end(-11),)),
+        replace(STARTING, leader_status=None, ended_by_us="no progress"),
+        replace(STARTING, stop_requested=True),
+        replace(SERVING, leader_status=None),
+    ],
+)
+def test_without_a_line_that_tells_harmless_lines_and_advice_are_not_shown(seen: Observations) -> None:
+    assert judge(replace(seen, evidence=(BENIGN, TORCH))).evidence == ()
+
+
+def test_harmless_lines_and_advice_are_no_part_of_a_report() -> None:
+    verdict = judge(replace(SERVING, evidence=(BENIGN, WAIT, ROOT, TORCH, DEATH)))
+    assert verdict.evidence == (ROOT, WAIT, DEATH)
+
+
+def test_a_crash_that_only_a_status_tells_is_shown_with_the_echoes_of_it() -> None:
+    assert judge(replace(SERVING, ends=(end(-11),), evidence=(BENIGN, DEATH))).evidence == (DEATH,)
+
+
+def test_a_line_that_an_answer_cleared_is_no_part_of_a_later_report() -> None:
+    late = replace(DEATH, number=40, at_s=900.0)
+    assert judge(replace(SERVING, ended_at_s=900.0, evidence=(ROOT, ANSWER, late))).evidence == (late,)
+
+
+def test_a_line_is_shown_once() -> None:
+    line = Evidence(9, "KeyError: 'layers.0'", "echo", "guess-setup", "bad-config", phase="serving")
+    assert [found.number for found in judge(replace(SERVING, evidence=(line, DEATH))).evidence] == [9, 12]
+
+
+# ---- a request that failed
+
+
+@pytest.mark.parametrize(
+    ("was_ready", "phase", "action", "when"),
+    [
+        (False, "first-inference", "retry-safer", "at the first inference"),
+        (True, "serving", "retry-same", "while serving"),
+    ],
+)
+def test_a_request_that_the_server_could_not_answer_is_no_hang(
+    was_ready: bool, phase: str, action: str, when: str
+) -> None:
+    seen = Observations(
+        None, phase=phase, canary="failed", was_ready=was_ready, ended_by_us="/v1/completions says 500", ended_at_s=9.0
+    )
+    verdict = judge(seen)
+    assert (verdict.fault, verdict.action) == ("unknown", action)
+    assert verdict.reason == f"a real request was not answered {when}: /v1/completions says 500"
+
+
+def test_the_line_that_tells_why_a_request_failed_is_the_cause() -> None:
+    seen = Observations(None, (ROOT,), canary="failed", ended_by_us="/v1/completions says 500", ended_at_s=101.0)
+    assert judge(seen).fault == "illegal-memory-access"
+
+
+def test_a_request_without_any_answer_stays_a_hang() -> None:
+    seen = Observations(None, canary="hung", ended_by_us="no answer for 300 s", ended_at_s=9.0)
+    assert judge(seen).fault == "hang"
 
 
 # ---- hangs
@@ -320,6 +437,58 @@ def test_every_fault_has_a_sentence_and_words_of_the_vocabulary(fault: str, phas
     assert "\n" not in verdict.reason
     assert verdict.fault in FAULTS
     assert verdict.suspect in SUSPECTS
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS - {"none", "stopped"}))
+def test_a_sentence_is_told_in_the_past(fault: str) -> None:
+    told = judge(replace(STARTING, evidence=(root(fault, text="x"),))).reason
+    assert " while it was starting" in told
+    assert not {"cannot", "does", "is", "has", "can"} & set(told.split())
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (-9, "vLLM was killed by SIGKILL while serving"),
+        (137, "vLLM was killed by SIGKILL while serving"),
+        (-13, "vLLM was killed by SIGPIPE while serving, and no known cause was printed"),
+        (141, "vLLM was killed by SIGPIPE while serving, and no known cause was printed"),
+        (-40, "vLLM was killed by signal 40 while serving, and no known cause was printed"),
+        (3, "vLLM ended with status 3 while serving, and no known cause was printed"),
+        (0, "vLLM ended with status 0 while serving, and no known cause was printed"),
+    ],
+)
+def test_an_end_without_a_cause_is_told_in_words(status: int, words: str) -> None:
+    assert judge(replace(SERVING, leader_status=status, evidence=(DEATH,))).reason == words
+
+
+def test_the_advice_is_that_for_the_suspect_that_is_named() -> None:
+    line = root("illegal-memory-access", phase="autotune")
+    verdict = judge(replace(STARTING, evidence=(line,)))
+    assert verdict.suspect == "autotune"
+    assert "--no-enable-flashinfer-autotune" in verdict.advice[0]
+    assert any("https://github.com/" in advice and "FlashInfer 0.6.16" in advice for advice in verdict.advice)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "arms"),
+    [
+        ("root", "illegal-memory-access", True),
+        ("root", "engine-signal", True),
+        ("root", "board", True),
+        ("echo", "illegal-memory-access", False),
+        ("root", "permission", False),
+        ("root", "hub", False),
+        ("root", "gpu-oom", False),
+        ("root", None, False),
+    ],
+)
+def test_only_what_no_process_survives_arms(kind: str, fault: str | None, arms: bool) -> None:
+    assert replace(ROOT, kind=kind, fault=fault).arms is arms  # type: ignore[arg-type]
+
+
+def test_a_refusal_that_leaves_the_gpu_as_it_was_does_not_arm() -> None:
+    assert not replace(ROOT, fault="launch-failure", can_be_caught=True).arms
 
 
 @pytest.mark.parametrize("phase", ["autotune", "capture"])

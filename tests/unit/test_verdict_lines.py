@@ -124,3 +124,37 @@ def test_two_records_on_one_line_are_told_apart() -> None:
 def test_a_record_that_quotes_is_not_taken_apart() -> None:
     line = "(A pid=1) INFO 06-11 17:03:35 [logger.py:1] Received request: (B pid=2) ERROR 06-11 17:03:35 [m.py:2] two"
     assert [record.process for record in split(line, lambda record: "Received" in record.message)] == ["A"]
+
+
+def test_a_record_that_is_an_object_is_taken_apart() -> None:
+    line = '{"asctime": "11-30 08:40:48", "levelname": "ERROR", "filename": "core.py", "message": "it broke"}'
+    (record,) = split(line, never)
+    assert (record.level, record.source, record.message, record.clock) == (
+        "ERROR",
+        "core.py",
+        "it broke",
+        "11-30 08:40:48",
+    )
+    assert record.text == line
+
+
+def test_a_traceback_inside_an_object_is_as_many_records_as_it_has_lines() -> None:
+    line = '{"level": "ERROR", "message": "(Worker_TP0 pid=4) failed", "exc_info": "Traceback:\\nRuntimeError: CUDA"}'
+    told = [(record.process, record.level, record.message) for record in split(line, never)]
+    assert told == [
+        ("Worker_TP0", "ERROR", "failed"),
+        ("Worker_TP0", "ERROR", "Traceback:"),
+        ("Worker_TP0", "ERROR", "RuntimeError: CUDA"),
+    ]
+
+
+def test_an_access_record_inside_an_object_tells_the_request() -> None:
+    line = r'{"levelname": "INFO", "message": "1.1.1.1:1 - \"POST /v1/completions HTTP/1.1\" 200"}'
+    assert [record.request for record in split(line, never)] == [("POST", "/v1/completions", 200)]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"a": 1}', '{"level": 3, "message": "x"}', '{"message": "x"', "{'message': 'x'}", "{"]
+)
+def test_an_object_that_is_no_record_is_a_line_as_any_other(line: str) -> None:
+    assert [record.message for record in split(line, never)] == [line]

@@ -86,12 +86,29 @@ def test_recovered_faults_do_not_make_the_evidence_grow() -> None:
     assert len(scan.evidence) <= 64
 
 
-def test_the_tail_is_bounded_and_clean() -> None:
+def test_a_request_of_ours_that_is_answered_clears_a_line() -> None:
     scan = Scan(SIGNATURES)
-    for number in range(10_000):
-        scan.feed("stdout", b"\x1b[32mline %d\x1b[0m of some length, so that there is much of it\r\n" % number, 0.0)
-    assert scan.last_lines[-1] == "line 9999 of some length, so that there is much of it"
-    assert len(scan.last_lines) <= 400
+    scan.ready()
+    scan.feed("stderr", FAULT + b"\n", 1.0)
+    scan.settled(2.0)
+    assert [(e.signature, e.number, e.at_s) for e in scan.evidence] == [
+        ("cuda-misaligned-address", 1, 1.0),
+        (ANSWERED, 1, 2.0),
+    ]
+
+
+def test_an_answer_that_nothing_needed_leaves_no_trace() -> None:
+    scan = Scan(SIGNATURES)
+    scan.settled(2.0)
+    assert scan.evidence == ()
+
+
+def test_a_fault_after_an_answer_is_told_however_many_there_were_before() -> None:
+    scan = Scan(SIGNATURES)
+    for _ in range(3):
+        told_now = [scan.feed("stderr", FAULT + b"\n", 1.0) for _ in range(20)]
+        assert sum(map(len, told_now)) == 8
+        scan.settled(2.0)
 
 
 def test_a_request_answered_after_a_fault_is_told() -> None:
@@ -152,3 +169,23 @@ def test_the_moe_backend_is_read(line: str, backend: str | None) -> None:
 def test_a_crash_that_shares_its_line_with_a_progress_bar_is_seen() -> None:
     line = b"[AutoTuner]: Tuning x:   0%|  | 0/21 [00:00<?, ?profile/s]!!!!!!! Segfault encountered !!!!!!!\n"
     assert ("native-crash", "root") in told(Scan(SIGNATURES).feed("stderr", line, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("line", "arms"),
+    [
+        ("torch.AcceleratorError: CUDA error: unspecified launch failure", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling x", True),
+        (
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 1, Hardware limit: 0.",
+            False,
+        ),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling x", False),
+        ("RuntimeError: CUDA error: invalid configuration argument", False),
+        ("PermissionError: [Errno 13] Permission denied: '/root/.cache'", False),
+        ("urllib3.exceptions.MaxRetryError: Max retries exceeded with url: /x", False),
+    ],
+)
+def test_only_lines_that_nothing_survives_arm(line: str, arms: bool) -> None:
+    (found,) = Scan(SIGNATURES).feed("stderr", f"(Worker pid=9) {line}\n".encode(), 0.0)
+    assert (found.kind, found.arms) == ("root", arms)

@@ -13,6 +13,8 @@ from safe_vllm.verdict.lines import parse as parse_line
 from safe_vllm.verdict.scan import Scan
 from safe_vllm.verdict.signatures import Signature, parse
 
+# ruff: noqa: E501 - lines of a log are as long as they are
+
 SIGNATURES = parse(read_data("signatures.yaml"))
 ENTRY = {
     "name": "a-fault",
@@ -33,7 +35,7 @@ ORDINARY = """\
 INFO:     Started server process [1]
 [W1130 09:51:25.120133664 utils.cpp:68] Warning: NUMA binding: Using MEMBIND policy
 (EngineCore pid=1) INFO 05-01 10:00:00 [backends.py:559] Using cache directory: /root/.cache/vllm/torch_compile_cache/coredump/rank_0_0/backbone
-"""  # noqa: E501
+"""
 
 
 def each(signature: Signature) -> str:
@@ -74,6 +76,66 @@ def test_ordinary_output_leaves_no_evidence() -> None:
 def test_each_fault_is_told_by_a_line_or_by_a_status() -> None:
     by_status = {"stopped", "none", "unknown"}
     assert {signature.fault for signature in SIGNATURES.all if signature.fault} | by_status == FAULTS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: Data processing error: CAS service error : ReqwestMiddleware Error: Request failed after 5 retries",
+        "RuntimeError: Data processing error: File reconstruction error: CAS Client Error: Request error: error sending request for url (https://transfer.xethub.hf.co/xorbs/x)",
+        "RuntimeError: Data processing error: Internal Writer Error: Background writer channel closed",
+        "RuntimeError: Network error: HTTP status server error (503 Service Unavailable) for url (https://cas-server.xethub.hf.co/v1)",
+        'reqwest::Error { kind: Request, source: hyper_util::client::legacy::Error(Connect, ConnectError("dns error")) }',
+        "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
+        "urllib3.exceptions.ProtocolError: ('Connection broken: IncompleteRead(1024 bytes read)', IncompleteRead(1024 bytes read))",
+        "httpx.RemoteProtocolError: peer closed connection without sending complete message body (received 1 bytes, expected 2)",
+        "httpx.ReadError: [Errno 104] Connection reset by peer",
+        "httpx.HTTPStatusError: Server error '502 Bad Gateway' for url 'https://huggingface.co/api/models/x'",
+        "huggingface_hub.errors.HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/x",
+        "RuntimeError: An error occurred while downloading using `hf_transfer`. Consider disabling HF_HUB_ENABLE_HF_TRANSFER for better error handling.",
+        "OSError: Consistency check failed: file should be of size 4976698672 but has size 3120 (model-00001.safetensors).",
+        "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+        'botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL: "https://s3.example.org/"',
+    ],
+)
+def test_a_download_that_broke_off_is_the_hubs_fault(line: str) -> None:
+    (found,) = Scan(SIGNATURES).feed("stderr", f"(Worker pid=9) {line}\n".encode(), 0.0)
+    assert (found.kind, found.fault) == ("root", "hub")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("RuntimeError: Data processing error: I/O error: No space left on device (os error 28)", "disk-full"),
+        ("RuntimeError: Data processing error: I/O error: Permission denied: '/root/.cache' (os error 13)", "permission"),
+        ("RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId, but got error: Connection reset by peer", None),
+        ("a:1:1 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-q8Xw2k to 7340388 bytes", "shm"),
+        ("Error while creating shared memory segment /dev/shm/nccl-q8Xw2k (size 7340384)", "shm"),
+        ("Error while attaching to shared memory segment /dev/shm/nccl-q8Xw2k (size 7340384), error: x", "shm"),
+        ("[1.2] NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x51) returned from x", None),
+        ("[1.2] NVRM: nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0xF) returned from x", "board"),
+    ],
+)  # fmt: skip
+def test_neighbours_are_told_apart(line: str, fault: str | None) -> None:
+    (found,) = Scan(SIGNATURES).feed("stderr", f"{line}\n".encode(), 0.0)
+    assert found.fault == fault
+
+
+@pytest.mark.parametrize(
+    ("line", "shows"),
+    [
+        ('  File "/opt/conda/lib/python3.10/site-packages/vllm/config.py", line 43, in <module>', True),
+        ('  File "/workspace/vllm/vllm/platforms/__init__.py", line 4, in <module>', True),
+        ('  File "/opt/conda/bin/vllm", line 5, in <module>', False),
+        ('  File "/opt/vllm/bin/vllm", line 5, in <module>', False),
+        ('  File "/opt/vllm/lib/python3.12/site-packages/torch/__init__.py", line 5, in <module>', False),
+        ('  File "/usr/lib/python3/dist-packages/vllm/entrypoints/openai/api_server.py", line 5, in <module>', False),
+        ('  File "/usr/lib/python3/dist-packages/vllm/config.py", line 5, in load', False),
+    ],
+)
+def test_a_frame_of_vllms_own_import_is_known(line: str, shows: bool) -> None:
+    found = Scan(SIGNATURES).feed("stderr", f"{line}\n".encode(), 0.0)
+    assert ("import-frame" in [e.signature for e in found]) is shows
 
 
 def test_every_text_holds_a_needle() -> None:

@@ -78,6 +78,8 @@ class _Attempt:
         now = time.monotonic()
         was_healthy, was_ending = self.state.health_answered, self.state.stage == "ending"
         self.state, effects = self.state.on(happening, now)
+        if isinstance(happening, event.CanaryAnswered) and happening.result == "answered":
+            self.scan.settled(now - self.started_at)
         if self.state.stage == "ending" and not was_ending:
             self.phase = self.scan.phase
         if self.state.health_answered and not was_healthy:
@@ -115,7 +117,7 @@ class _Attempt:
             self.happen(event.Output())
 
     def _on_evidence(self, evidence: Evidence) -> None:
-        if evidence.kind == "root":
+        if evidence.arms:
             self.happen(event.FaultLine(evidence.text, evidence.fault == "gpu-coredump"))
         elif evidence.signature == ANSWERED:
             self.happen(event.Completed())
@@ -183,6 +185,7 @@ class _Attempt:
             canary=state.canary,
             stop_requested=bool(self.loop.stops),
             ended_by_us=state.ended_by_us,
+            ended_at_s=time.monotonic() - self.started_at,
             uptime_s=time.monotonic() - (state.ready_at if state.ready_at is not None else self.started_at),
         )
 

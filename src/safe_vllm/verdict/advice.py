@@ -27,7 +27,17 @@ _BY_SUSPECT: dict[str, tuple[str, ...]] = {
     "all-reduce": ("--disable-custom-all-reduce helped others",),
     "all-to-all": ("--all2all-backend allgather_reducescatter avoids these kernels",),
     "speculation": ("--no-async-scheduling, or another drafter, helped others",),
-    "autotune": ("--no-enable-flashinfer-autotune avoids the tuner (vLLM 0.16 and later)",),
+    "autotune": (
+        "--no-enable-flashinfer-autotune avoids the tuner (vLLM 0.16 and later)",
+        "vLLM 0.27 brings FlashInfer 0.6.16, with which tuning bf16 TRT-LLM MoE kernels was not seen to crash again "
+        "(https://github.com/vllm-project/vllm/issues/46861, https://github.com/vllm-project/vllm/issues/46083)",
+        "FlashInfer 0.6.5 crashes while tuning any TRT-LLM MoE kernel: use another release "
+        "(https://github.com/flashinfer-ai/flashinfer/issues/2701)",
+    ),
+    "moe": (
+        "--moe-backend triton served where flashinfer_trtllm crashed "
+        "(https://github.com/vllm-project/vllm/issues/46861)",
+    ),
 }
 
 

@@ -74,7 +74,7 @@ def _by_silence(reading: Reading, seen: Observations) -> Cause:
     if seen.leader_status == 2 and not seen.was_ready:
         return Cause("bad-argument")  # argparse
     if seen.ended_by_us:
-        return Cause("hang")
+        return Cause("unknown" if seen.canary == "failed" else "hang")
     if seen.leader_status is not None or reading.deaths:
         return Cause("unknown", reading.deaths[0] if reading.deaths else None)
     last = next((e for e in reversed(seen.evidence) if e.kind == "marker"), None)

@@ -23,6 +23,12 @@ SUSPECTS = frozenset(
     "autotune moe gemm attention all-reduce all-to-all graphs sampler speculation parallel none unknown".split()
 )
 
+LETHAL = frozenset(
+    "illegal-memory-access illegal-instruction misaligned-address launch-failure device-assert gpu-coredump "
+    "library-exec-failed engine-signal board".split()
+)
+"""Faults that no process survives."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -42,6 +48,13 @@ class Evidence:
     """Where the server was when the line came."""
     at_s: float = 0.0
     """Seconds since the attempt was spawned."""
+    can_be_caught: bool = False
+    """Whether the GPU is as it was, so that whoever asked may go another way."""
+
+    @property
+    def arms(self) -> bool:
+        """Whether a server that printed it, and then stays silent, can be held for dead: no process survives this."""
+        return self.kind == "root" and self.fault in LETHAL and not self.can_be_caught
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,9 @@ class Observations:
     ended_by_us: str | None = None
     """Why we ended it although nobody asked (a hang, a fault that vLLM did not notice)."""
     uptime_s: float = 0.0
+    """How long it had been ready, or alive if it never was."""
+    ended_at_s: float = 0.0
+    """Seconds from the spawn until it ended; 0: not known, it ended with the last that was seen of it."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from safe_vllm.verdict.actions import action_for, status_for
 from safe_vllm.verdict.advice import advice_for
 from safe_vllm.verdict.cause import Cause, find
 from safe_vllm.verdict.evidence import Action, Evidence, Observations, Verdict
-from safe_vllm.verdict.reading import WAITING
+from safe_vllm.verdict.reading import WAITING, relevant
 from safe_vllm.verdict.wording import reason
 
 _MOST_LINES = 24
@@ -20,15 +20,16 @@ def judge(observations: Observations) -> Verdict:
     before_ready = not observations.was_ready
     action = _action(cause, before_ready)
     phase = _phase(cause, observations)
+    suspect = _suspect(cause, observations, phase)
     return Verdict(
         fault=cause.fault,
         action=action,
         phase=phase,
         reason="the operator asked it to stop" if observations.stop_requested else reason(cause, observations, phase),
-        suspect=_suspect(cause, observations, phase),
+        suspect=suspect,
         backend=observations.backend,
         evidence=_lines(cause, observations),
-        advice=advice_for(cause.fault, cause.suspect),
+        advice=advice_for(cause.fault, suspect),
         exit_status=status_for(cause.fault, action),
         before_ready=before_ready,
     )
@@ -69,5 +70,10 @@ def _after(line: Evidence, seen: Observations) -> list[Evidence]:
 
 
 def _lines(cause: Cause, seen: Observations) -> tuple[Evidence, ...]:
-    others = [e for e in seen.evidence if e is not cause.line and e.kind != "marker"]
-    return ((cause.line,) if cause.line else ()) + tuple(others[-_MOST_LINES:])
+    """Return the lines that the verdict rests on, the cause first. Without a cause only echoes can be left."""
+    if not cause.line and cause.fault in ("none", "stopped"):
+        return ()
+    others = relevant(cause.line, seen)
+    if not cause.line:
+        return tuple(e for e in others if e.kind == "echo")[:_MOST_LINES]
+    return (cause.line, *others[:_MOST_LINES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ _WRAPPER = re.compile(
     r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} [\w.-]+ [\w.@/-]+(?:\[\d+\])?: "
 )
 _ACCESS = re.compile(r'\S{1,80} - "(?P<method>[A-Z]+) (?P<path>.*) HTTP/[\d.]+" (?P<status>\d{3})(?: |$)')
+_MOMENT = re.compile(r"(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 # the record of another writer, behind a progress bar that had not ended its line
 _NEXT = re.compile(
     r"\([A-Za-z][\w.:=-]*(?: [\w.:=-]+){0,3}? pid=\d+(?:, [^()]{0,80})?\) "
@@ -84,6 +86,8 @@ def clean(line: bytes) -> str:
 
 def parse(text: str) -> Record:
     """Return the one record that begins where ``text`` begins."""
+    if objects := _objects(text):
+        return objects[0]
     wrapper = _WRAPPER.match(text)
     at, process = wrapper.end() if wrapper else 0, None
     while prefix := _PREFIX.match(text, at):
@@ -116,8 +120,36 @@ def _with_request(record: Record) -> Record:
     return replace(record, request=(found["method"], found["path"], int(found["status"])))
 
 
+def _objects(text: str) -> list[Record]:
+    """Return the records of a line that a JSON formatter wrote: what is said and, line by line, its traceback."""
+    if not text.startswith('{"'):
+        return []
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    level, message = entry.get("levelname", entry.get("level")), entry.get("message")
+    if not (isinstance(level, str) and isinstance(message, str)):
+        return []
+    clock = _MOMENT.search(str(entry.get("asctime") or entry.get("timestamp") or ""))
+    shared = Record(
+        "",
+        text,
+        level=level.upper(),
+        source=str(entry.get("filename") or entry.get("fileinfo") or "") or None,
+        clock=f"{clock[1]} {clock[2]}" if clock else None,
+    )
+    prefix = _PREFIX.match(message)
+    process = prefix[1] if prefix else str(entry.get("vllm_process_name") or "") or None
+    said, *more = [*message[prefix.end() if prefix else 0 :].split("\n"), *str(entry.get("exc_info") or "").split("\n")]
+    first = _with_request(replace(shared, message=said, process=process))
+    return [first, *(replace(shared, message=line, process=process) for line in more if line)]
+
+
 def split(text: str, quotes: Callable[[Record], bool]) -> list[Record]:
     """Return the records on one line. What a record that ``quotes`` foreign text says is never taken apart."""
+    if objects := _objects(text):
+        return objects[:1] if quotes(objects[0]) else objects
     records: list[Record] = []
     while True:
         record = parse(text)

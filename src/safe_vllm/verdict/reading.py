@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from safe_vllm.verdict import ends
-from safe_vllm.verdict.evidence import PHASES, Evidence, Observations
+from safe_vllm.verdict.evidence import LETHAL, PHASES, Evidence, Observations
 from safe_vllm.verdict.scan import ANSWERED, UP
 from safe_vllm.verdict.signatures import GUESS
 
@@ -20,15 +20,17 @@ INTERRUPTED = "shutdown-by-interrupt"
 STALLED = "no-tokens"
 WAITING = "shm-broadcast-wait"
 MODEL_FRAME = "model-frame"
+IMPORT_FRAME = "import-frame"
+IMPORT = "guess-import"
 
-LETHAL = frozenset(
-    "illegal-memory-access illegal-instruction misaligned-address launch-failure device-assert gpu-coredump "
-    "library-exec-failed engine-signal board".split()
-)
-"""Faults that no process survives."""
 _FROM_CLIENTS = frozenset("bad-argument bad-config bad-model hub port-in-use permission".split())
 # faults of the start: in service the same words are the answer to somebody's bad request
 _BEFORE_SERVICE = frozenset({"init", "autotune", "capture", "first-inference"})
+_BEHIND = {
+    "engine-signal": LETHAL - {"engine-signal"},
+    "nccl-init": (LETHAL - {"engine-signal"}) | {"shm", "gpu-oom", "host-oom", "driver"},
+}
+"""Faults that only tell that something broke down, and what may stand behind each."""
 _NEAR_S = 60.0
 _STALL_S = 60.0
 
@@ -44,7 +46,7 @@ class Reading:
     deaths: tuple[Evidence, ...]
     """Reports that an engine process is gone, until the server was told to stop."""
     frames: tuple[Evidence, ...]
-    """Frames of tracebacks that read the model."""
+    """Frames of tracebacks that read the model, or that import vLLM itself."""
     stopping: Evidence | None
     """vLLM's note, at any time, that it was told to stop or that it winds itself down."""
     earlier: tuple[Evidence, ...]
@@ -60,7 +62,7 @@ def read(lines: Sequence[Evidence]) -> Reading:
         roots=tuple(e for e in after if e.kind == "root" and _counts(e) and not _was_survived(e, after)),
         weak=tuple(e for e in after if e.kind == "echo" and (_counts(e) or e.signature.startswith(GUESS))),
         deaths=tuple(e for e in after if e.signature.startswith(DEATH) and not _follows(e, stopping)),
-        frames=tuple(e for e in after if e.signature == MODEL_FRAME),
+        frames=tuple(e for e in after if e.signature in (MODEL_FRAME, IMPORT_FRAME)),
         stopping=stopping,
         earlier=tuple(e for e in before if e.kind == "root" and e.fault in LETHAL),
     )
@@ -100,17 +102,23 @@ def root(reading: Reading, seen: Observations) -> Evidence | None:
         return _precise(reading.roots)
     if not (reading.deaths or seen.leader_status is not None or seen.ended_by_us):
         return None
-    died_at_s = reading.deaths[0].at_s if reading.deaths else seen.uptime_s
+    died_at_s = _died_at_s(reading, seen)
     return next((e for e in reading.earlier if died_at_s - e.at_s <= _NEAR_S), None)
 
 
+def _died_at_s(reading: Reading, seen: Observations) -> float:
+    """Return when it began to end, in seconds since the spawn, as the times of lines and processes are."""
+    told = [e.at_s for e in reading.deaths[:1]] + [end.at_s for end in seen.ends if ends.is_vllm(end)]
+    if told:
+        return min(told)
+    return seen.ended_at_s or max([e.at_s for e in seen.evidence] + [end.at_s for end in seen.ends], default=0.0)
+
+
 def _precise(roots: Sequence[Evidence]) -> Evidence:
-    """Return the first root, or the GPU fault behind it where the first only tells that a process broke down."""
+    """Return the first root, or the fault behind it where the first only tells that something broke down."""
     first = roots[0]
-    if first.fault not in ("engine-signal", "nccl-init"):
-        return first
-    behind = (e for e in roots if e.fault in LETHAL - {"engine-signal"} and e.at_s - first.at_s <= _NEAR_S)
-    return next(behind, first)
+    wanted = _BEHIND.get(first.fault or "", frozenset())
+    return next((e for e in roots if e.fault in wanted and e.at_s - first.at_s <= _NEAR_S), first)
 
 
 def named(reading: Reading) -> Evidence | None:
@@ -136,8 +144,24 @@ def guess(reading: Reading) -> Evidence | None:
         return chosen
     if chosen.phase != "init":
         return replace(chosen, fault="unknown")
-    frames = [e for e in reading.frames if e.process == chosen.process and e.number < chosen.number]
+    frames = {e.signature for e in reading.frames if e.process == chosen.process and e.number < chosen.number}
+    if chosen.signature == IMPORT or IMPORT_FRAME in frames:
+        return replace(
+            chosen, fault="toolchain"
+        )  # what is installed does not fit together, whatever model is asked for
     return replace(chosen, fault="bad-model") if frames else chosen
+
+
+def relevant(line: Evidence | None, seen: Observations) -> tuple[Evidence, ...]:
+    """Return what belongs in a report beside ``line``: causes and echoes, but for those that an answer cleared."""
+    settled = max((place for place, e in enumerate(seen.evidence) if e.signature in (ANSWERED, UP)), default=-1)
+    return tuple(
+        e
+        for place, e in enumerate(seen.evidence)
+        if e.kind in ("root", "echo")
+        and (place > settled or (line and e.number > line.number))
+        and not (line and (e.number, e.text) == (line.number, line.text))
+    )
 
 
 def _of(lines: Sequence[Evidence], wants: Callable[[str], bool]) -> list[Evidence]:

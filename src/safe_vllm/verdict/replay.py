@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from safe_vllm.verdict.evidence import Evidence, Observations
-from safe_vllm.verdict.lines import parse
+from safe_vllm.verdict.lines import clean, parse
 from safe_vllm.verdict.phase import STARTING
 from safe_vllm.verdict.scan import Scan
 from safe_vllm.verdict.signatures import Signatures
 
 _DAY_S = 86400
+_TAIL_BYTES = 65536
 
 
 def observe_log(data: bytes, exit_status: int | None, signatures: Signatures) -> Observations:
@@ -22,18 +24,28 @@ def observe_log(data: bytes, exit_status: int | None, signatures: Signatures) ->
 def observe_chunks(chunks: Iterable[bytes], exit_status: int | None, signatures: Signatures) -> Observations:
     """Like ``observe_log``, for a log that is read piece by piece."""
     scan = Scan(signatures, from_start=False)
+    tail = b""
     for chunk in chunks:
         scan.feed("stdout", chunk, 0.0)
+        tail = (tail + chunk)[-_TAIL_BYTES:]
     scan.close(0.0)
-    lines = tuple(_timed(_phased(scan)))
+    lines = tuple(_timed(_phased(scan), clock := _Clock()))
+    ended_at_s = clock.read(_last_clock(tail))
     return Observations(
         leader_status=exit_status,
         evidence=lines,
         phase=scan.phase,
         backend=scan.backend,
         was_ready=scan.phase in ("serving", "shutdown"),
-        uptime_s=lines[-1].at_s if lines else 0.0,
+        uptime_s=ended_at_s,
+        ended_at_s=ended_at_s,
     )
+
+
+def _last_clock(tail: bytes) -> str | None:
+    """Return the clock of the last line that has one: evidence may be much older than the end of the log."""
+    lines = (clean(line) for line in reversed(re.split(rb"[\r\n]+", tail)))
+    return next((clock for line in lines if (clock := parse(line).clock)), None)
 
 
 def _phased(scan: Scan) -> Iterator[Evidence]:
@@ -44,14 +56,23 @@ def _phased(scan: Scan) -> Iterator[Evidence]:
         yield replace(line, phase=before) if number and line.number < number else line
 
 
-def _timed(lines: Iterable[Evidence]) -> Iterator[Evidence]:
-    """Yield ``lines`` with seconds since the first line that has a clock. The log names no year."""
+@dataclass
+class _Clock:
+    """Seconds since the first line that has a clock. The log names no year."""
+
     first: int | None = None
-    now = 0.0
-    for line in lines:
-        if clock := parse(line.text).clock:
+    now: float = 0.0
+
+    def read(self, clock: str | None) -> float:
+        if clock:
             month, day, hour, minute, second = (int(clock[place : place + 2]) for place in (0, 3, 6, 9, 12))
             at = (month * 31 + day) * _DAY_S + hour * 3600 + minute * 60 + second
-            first = at if first is None else first
-            now = max(now, float(at - first))
-        yield replace(line, at_s=now)
+            self.first = at if self.first is None else self.first
+            self.now = max(self.now, float(at - self.first))
+        return self.now
+
+
+def _timed(lines: Iterable[Evidence], clock: _Clock) -> Iterator[Evidence]:
+    """Yield ``lines`` with the time at which they came."""
+    for line in lines:
+        yield replace(line, at_s=clock.read(parse(line.text).clock))

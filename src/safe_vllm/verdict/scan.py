@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from safe_vllm.verdict.evidence import Evidence, Kind
@@ -21,7 +20,6 @@ ANSWERED = "answered"
 UP = "startup-complete"
 
 LONGEST_TEXT = 2000
-_TAIL_BYTES = 65536
 _FLOWING = re.compile(
     r"(?:Engine \d+: |\d+ Engines Aggregated: )?Avg prompt throughput: [\d.]+ tokens/s, "
     r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s"
@@ -49,8 +47,6 @@ class Scan:
         self._streams = {"stdout": _Stream(), "stderr": _Stream()}
         self._progress = Progress(is_known=from_start)
         self._kept = Kept()
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
         self._is_armed = False
         self._flowing = 0
         self.backend: str | None = None
@@ -70,11 +66,6 @@ class Scan:
         """The evidence kept so far, in order; its size does not grow with the output."""
         return self._kept.all
 
-    @property
-    def last_lines(self) -> tuple[str, ...]:
-        """The last lines that ended, as text, at most some hundreds."""
-        return tuple(clean(line) for line in re.split(rb"[\r\n]+", b"".join(self._tail))[-400:] if line)
-
     def health_answered(self) -> None:
         """Note that ``/health`` was answered: what follows is the first inference."""
         self._progress = self._progress.enter("first-inference")
@@ -82,6 +73,12 @@ class Scan:
     def ready(self) -> None:
         """Note that a completion was answered: the server serves."""
         self._progress = self._progress.busy()
+
+    def settled(self, at_s: float) -> None:
+        """Note that a request of ours was answered: what was printed before did no lasting harm."""
+        self._settle(
+            Evidence(self.lines, "a test request was answered", "marker", ANSWERED, phase=self.phase, at_s=at_s)
+        )
 
     def feed(self, stream: Stream, chunk: bytes, at_s: float) -> list[Evidence]:
         """Take ``chunk`` of ``stream``, ``at_s`` seconds after the spawn; return what its whole lines show."""
@@ -113,7 +110,6 @@ class Scan:
         state.is_cut = len(state.part) == LONGEST_BYTES
 
     def _block(self, block: bytes, at_s: float) -> list[Evidence]:
-        self._remember(block)
         found: list[Evidence] = []
         lines, numbers = apart(block)
         before = self.lines
@@ -127,12 +123,6 @@ class Scan:
         self.lines = before + numbers[-1]
         return found
 
-    def _remember(self, block: bytes) -> None:
-        self._tail.append(block[-_TAIL_BYTES:])
-        self._tail_bytes += len(self._tail[-1])
-        while self._tail_bytes - len(self._tail[0]) >= _TAIL_BYTES:
-            self._tail_bytes -= len(self._tail.popleft())
-
     @property
     def _watches(self) -> bool:
         return self._is_armed or self._progress.phase != "serving" or not self._progress.is_known
@@ -142,7 +132,7 @@ class Scan:
         was_known = self._progress.is_known
         for record in split(clean(line), self._known.quotes):
             if self._is_answer(record):
-                found += self._settle(record, at_s)
+                found += self._settle(self._evidence("marker", ANSWERED, record, at_s))
             elif has_needle and (match := self._known.match(record)):
                 found += self._take(match, record, at_s)
         if self._progress.is_known and not was_known:
@@ -167,11 +157,10 @@ class Scan:
         self._flowing += 1
         return self._flowing > 1
 
-    def _settle(self, record: Record, at_s: float) -> list[Evidence]:
+    def _settle(self, answer: Evidence) -> list[Evidence]:
         if not self._is_armed:
             return []
         self._is_armed, self._flowing = False, 0
-        answer = self._evidence("marker", ANSWERED, record, at_s)
         self._kept.settle(answer)
         return [answer]
 
@@ -182,6 +171,7 @@ class Scan:
             self._progress = move(signature.phase)
         self.backend = signature.group("backend", record) or self.backend
         evidence = self._evidence(match.kind, signature.name, record, at_s, match.fault, match.suspect)
+        evidence = replace(evidence, can_be_caught=signature.can_be_caught) if signature.can_be_caught else evidence
         if signature.name == UP and self._is_armed:
             self._is_armed = False
             self._kept.settle(evidence)

@@ -39,6 +39,8 @@ class Signature:
     """Whether the message must begin with it."""
     quotes: bool = False
     """Whether foreign text follows: a prompt, an answer, arguments. Nothing else is then looked for."""
+    can_be_caught: bool = False
+    """Whether it is an error that leaves the GPU as it was: a refusal, which callers may know how to go round."""
     seen: str | None = None
     """The versions that print it."""
 
@@ -154,7 +156,7 @@ class Signatures:
 _WORDS = {"kind": frozenset(get_args(Kind)), "fault": FAULTS, "suspect": SUSPECTS, "phase": frozenset(PHASES)}
 _TEXTS = frozenset({"name", "kind", "example", "link", "pattern", "needle", "fault", "suspect", "phase", "seen"})
 _LISTS = frozenset({"any", "unless"})
-_FLAGS = frozenset({"starts", "quotes"})
+_FLAGS = frozenset({"starts", "quotes", "can_be_caught"})
 _NEEDED = frozenset({"name", "kind", "any", "example", "link"})
 
 

@@ -39,9 +39,9 @@ _WHAT = {
     "hub": "could not reach the model hub",
     "permission": "was not permitted",
     "no-gpu": "found no usable GPU",
-    "driver": "cannot work with this driver",
-    "unsupported-gpu": "does not support this GPU",
-    "toolchain": "could not build or load native code",
+    "driver": "could not work with this driver",
+    "unsupported-gpu": "could not run on this GPU",
+    "toolchain": "could not build or load code that it needs",
     "board": "met a hardware fault of the GPU",
     "disk-full": "ran out of disk space",
     "nccl-init": "could not set up communication between GPUs",
@@ -65,12 +65,13 @@ def reason(cause: Cause, seen: Observations, phase: str) -> str:
         return "it was told to stop by someone else"
     if signal := _signal(cause, seen):
         return f"{_who(cause)} was killed by {signal} {when}"
-    if cause.fault == "hang" and seen.ended_by_us and not cause.line:
-        return f"{seen.ended_by_us} {when}"
+    if seen.ended_by_us and not cause.line:
+        said = f"a real request was not answered {when}: {seen.ended_by_us}"
+        return f"{seen.ended_by_us} {when}" if cause.fault == "hang" else said
     if cause.fault == "unknown" and cause.line and cause.line.kind == "echo" and cause.line.fault:
         return f"{_who(cause)} failed {when}: {quote(cause.line.text)}"
     if cause.fault == "unknown":
-        return f"vLLM ended {when} {_exit(seen.leader_status)}, and no known cause was printed"
+        return f"vLLM {_exit(seen.leader_status)} {when}, and no known cause was printed"
     sentence = f"{_who(cause)} {_WHAT[cause.fault]} {when}"
     return f"{sentence}: {quote(cause.line.text)}" if cause.line and cause.fault in _QUOTED else sentence
 
@@ -95,4 +96,7 @@ def _signal(cause: Cause, seen: Observations) -> str | None:
 
 
 def _exit(status: int | None) -> str:
-    return "in a way that is not known" if status is None else f"with status {status}"
+    if status is None:
+        return "ended in a way that is not known"
+    name = ends.SIGNALS.get(ends.signal_of(status) or 0) or (f"signal {-status}" if status < 0 else None)
+    return f"was killed by {name}" if name else f"ended with status {status}"
