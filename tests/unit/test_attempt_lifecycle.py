@@ -195,3 +195,25 @@ def test_a_start_timeout_ends_what_is_not_ready_in_time() -> None:
     assert Sweep(3.0) not in effects
     state, effects = after(state, (100, Tick()))
     assert (effects, state.ended_by_us) == ([Sweep(3.0)], "not ready after 100 s")
+
+
+def test_a_stop_before_the_spawn_was_reported_leaves_no_question_pending() -> None:
+    state, effects = after(Lifecycle(TIMING), (0, StopAsked(signal.SIGTERM)), (1, Spawned()))
+    assert effects == [SignalTree(signal.SIGTERM)]
+    assert state.ask_at is None
+
+
+def test_without_a_canary_health_is_the_witness_and_a_failing_one_ends_it() -> None:
+    serving = after(Lifecycle(TIMING, wants_canary=False), (0, Spawned()), (1, HealthAnswered(True)))[0]
+    armed, effects = after(serving, (10, FaultLine("CUDA error")), (30, Tick()))
+    assert effects == [AskHealth()]
+    assert after(armed, (31, HealthAnswered(True)), (60, Tick()))[1] == []
+    assert after(armed, (31, HealthAnswered(False)))[1] == [Sweep(3.0)]
+
+
+def test_a_member_that_nobody_can_ask_has_no_start_timeout_and_the_whole_stop_timeout() -> None:
+    state = Lifecycle(Timing(60, 20, 100), has_endpoint=False).on(Spawned(), 0.0)[0]
+    assert after(state, (1000, Tick()))[1] == []
+    stopped, effects = after(state, (1000, StopAsked(signal.SIGTERM)), (1059, Tick()))
+    assert effects == [SignalTree(signal.SIGTERM)]
+    assert after(stopped, (1060, Tick()))[1] == [Sweep(0.0)]

@@ -192,7 +192,8 @@ class Lifecycle:
         if self.stage == "serving" and not self.is_confirmed:
             return replace(self, act_at=None), (SendCanary() if self.wants_canary else AskHealth(),)
         if self.is_confirmed:
-            return self._end(f"vLLM did not end by itself after: {self.armed_by}")
+            witness = str(self.armed_by)
+            return self._end(witness if self.canary == "failed" else f"vLLM did not end by itself after: {witness}")
         if self.stage == "proving":  # the canary that is under way will tell
             return replace(self, act_at=None), ()
         return self._end(f"no sign of life for {self.timing.fault_grace_s:g} s after: {self.armed_by}")

@@ -1,0 +1,141 @@
+"""What once went wrong, each with the scene in which it did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from launch import Launch, Stage
+from scenes import (
+    DEAF,
+    HOLD,
+    argparse_error,
+    engine,
+    fork,
+    ima_at_startup,
+    leave,
+    mark,
+    serve,
+    serve_ok,
+    wait_for_file,
+    write,
+)
+
+from leftovers import Process
+
+
+def let_pass(run: Launch, seconds: float) -> None:
+    """Let time pass: what must not happen offers no condition to wait for."""
+    until = time.monotonic() + seconds
+    run.wait_for("time to pass", lambda: time.monotonic() > until)
+
+
+def test_p7_where_both_streams_are_one_our_line_still_starts_on_a_new_line(stage: Stage) -> None:
+    reader, writer = os.pipe()
+    run = stage.start([write("stdout", b"Loading  50%"), leave(2)], stdout=writer, stderr=writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert b"\nLoading  50%\nsafe-vllm: attempt 1 " in file.read()
+    assert run.finish() == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["PermissionError: [Errno 13] Permission denied: 'usage_stats.json'", "Max retries exceeded with url: /x"]
+)
+def test_p15_a_line_that_nobody_dies_of_does_not_end_a_server_that_loads_in_silence(stage: Stage, line: str) -> None:
+    go = stage.root / "go"
+    steps = [write("stderr", f"{line}\n"), mark("said"), wait_for_file(go), engine(), serve()]
+    run = stage.start(steps, options=("--fault-grace", "0.1"))
+    run.wait_for_mark("said")
+    let_pass(run, 0.5)
+    go.touch()
+    run.wait_until_ready("as-asked")
+    assert run.stop() == 0
+    assert len(run.attempts()) == 1
+
+
+def test_p9_without_a_back_off_a_stop_is_still_seen_before_the_next_attempt(stage: Stage) -> None:
+    last = [fork("parent", HOLD, ignores=DEAF), *ima_at_startup()]
+    run = stage.start(last, serve_ok(), options=("--backoff", "0"))
+    run.wait_for("the fault", lambda: "illegal memory access" in run.stderr_text())
+    run.signal(signal.SIGTERM)
+    assert run.finish() == 0
+    assert len(run.attempts()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_before_anything_was_started_is_no_bug(stage: Stage, number: signal.Signals) -> None:
+    run = stage.start(serve_ok(), environment={"PYTHONDONTWRITEBYTECODE": "1"})
+    run.signal(number)
+    assert run.finish() in (0, 130, -number)
+    assert "bug" not in run.stderr_text()
+    assert run.survivors() == []
+
+
+def test_a_key_with_a_newline_is_used_and_never_shown(stage: Stage) -> None:
+    run = stage.start(serve_ok(), environment={"VLLM_API_KEY": "sk-secret\n"})
+    run.wait_until_ready()
+    assert run.stop() == 0
+    assert "sk-secret" not in run.stderr_text()
+
+
+def test_without_a_canary_no_real_request_is_ever_sent(stage: Stage) -> None:
+    run = stage.start(serve_ok(), options=("--no-canary", "--fault-grace", "0.1"))
+    run.wait_until_ready()
+    run.play(write("stderr", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"))
+    run.wait_for("a second look", lambda: len([e for e in run.entries("request") if e["path"] == "/health"]) > 1)
+    assert run.stop() == 0
+    assert not [entry for entry in run.entries("request") if entry["path"] == "/v1/completions"]
+    assert len(run.attempts()) == 1
+
+
+def test_a_member_without_an_address_is_not_ended_for_not_being_ready(stage: Stage) -> None:
+    words = ["tiny", "--headless"]
+    run = stage.start([engine(), mark("works"), HOLD], words=words, options=("--start-timeout", "0.1"))
+    run.wait_for_mark("works")
+    let_pass(run, 0.5)
+    assert run.process.poll() is None
+    assert run.stop() == 0
+    assert len(run.attempts()) == 1
+
+
+def test_p10_who_left_the_session_and_lost_his_parent_does_not_outlive_a_killed_guardian(stage: Stage) -> None:
+    run = stage.start([fork("double", HOLD, leaves_session=True, double=True, ignores=DEAF), *serve_ok()], serve_ok())
+    run.wait_until_ready()
+    first = [Process(entry["pid"], entry["born"]) for entry in (*run.attempts(), *run.entries("process"))]
+    os.kill(run.attempts()[0]["parent"], signal.SIGKILL)
+    run.wait_for_event("ready", 2)
+    assert not any(process.is_alive for process in first)
+    assert run.stop() == 0
+
+
+def test_p8_a_reader_that_stands_still_does_not_hold_up_the_next_attempt(stage: Stage) -> None:
+    reader, writer = os.pipe()
+    run = stage.start([write("stdout", b"x" * 100_000), *ima_at_startup()], serve_ok(), stdout=writer)
+    os.close(writer)
+    run.wait_for_event("ready")
+    assert len(run.attempts()) == 2
+    with os.fdopen(reader, "rb") as file:
+        assert file.read(100_000) == b"x" * 100_000
+        assert run.stop() == 0
+
+
+def test_sigterm_stops_even_where_it_was_ignored_at_the_start(stage: Stage) -> None:
+    run = stage.start(serve_ok(), prefix=("/bin/sh", "-c", 'trap "" TERM; exec "$0" "$@"'))
+    run.wait_until_ready()
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["SAFE_VLLM_VERSION", "SAFE_VLLM_HELP"])
+def test_a_variable_that_an_image_may_set_for_itself_is_none_of_our_options(stage: Stage, name: str) -> None:
+    run = stage.start(argparse_error(), environment={name: "1"})
+    assert run.finish() == 2
+    assert len(run.attempts()) == 1
+
+
+def test_a_helpless_command_line_shows_the_help_as_it_is(stage: Stage) -> None:
+    run = stage.start(words=[], subcommand=(), options=())
+    assert run.finish() == 2
+    assert run.stderr_text().startswith("Usage: safe-vllm ")
