@@ -25,6 +25,9 @@ from safe_vllm.attempt.event import (
 Stage = Literal["starting", "proving", "serving", "ending", "over"]
 
 HEALTH_EVERY_S = 1.0
+HEALTH_SOON_S = 0.1
+HEALTH_GROWTH = 0.05
+"""A young server is asked often, one that is older than 18 seconds every second."""
 CANARY_AGAIN_S = 2.0
 START_STOP_GRACE_S = 8.0
 """A stop during start-up: there are no requests to finish, and vLLM may have swallowed the signal."""
@@ -128,15 +131,14 @@ class Lifecycle:
                 return self._disarmed(), ()
         return self, ()
 
-    # How it comes up
-
     def _on_health(self, is_ok: bool, now: float) -> Step:
         if self.stage == "serving" and self.armed_by:  # without a canary, this is the only witness to ask
             return (self._disarmed(), ()) if is_ok else self._end(f"/health fails after: {self.armed_by}")
         if self.stage != "starting":
             return self, ()
         if not is_ok:
-            return replace(self, ask_at=now + HEALTH_EVERY_S), ()
+            pause_s = min(HEALTH_EVERY_S, HEALTH_SOON_S + HEALTH_GROWTH * (now - self.spawned_at))
+            return replace(self, ask_at=now + pause_s), ()
         healthy = replace(self, health_answered=True, ask_at=None)
         if self.wants_canary:
             return replace(healthy, stage="proving"), (SendCanary(),)
@@ -168,8 +170,6 @@ class Lifecycle:
         act_at = now + self.timing.fault_grace_s
         return replace(failed, ask_at=now + CANARY_AGAIN_S, act_at=act_at, is_confirmed=True, armed_by=detail), ()
 
-    # What makes us doubt
-
     def _on_fault_line(self, text: str, is_coredump: bool, now: float) -> Lifecycle:
         armed_at = self.armed_at if self.armed_at is not None else now
         armed = replace(self, armed_by=self.armed_by or text, armed_at=armed_at)
@@ -197,8 +197,6 @@ class Lifecycle:
         if self.stage == "proving":  # the canary that is under way will tell
             return replace(self, act_at=None), ()
         return self._end(f"no sign of life for {self.timing.fault_grace_s:g} s after: {self.armed_by}")
-
-    # How it ends
 
     def _calm(self, stage: Stage) -> Lifecycle:
         return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None)

@@ -25,6 +25,7 @@ class Watch:
         self._titles: dict[int, str] = {}
         self._by_descriptor: dict[int, int] = {}
         self._last_pid = b""
+        self._seen: set[int] = set()
         self._born = time.monotonic()
         self._next_look = 0.0
 
@@ -36,16 +37,27 @@ class Watch:
         """Find new processes and new titles, when it is time to."""
         if now < self._next_look:
             return
+        began = time.thread_time()
         self._next_look = now + self.pause_s(now)
         with open("/proc/loadavg", "rb") as file:  # its last field is the newest process number
             last_pid = file.read().rsplit(b" ", 1)[-1]
         if last_pid != self._last_pid:
             self._last_pid = last_pid
-            for found in tree.descendants(os.getpid()):
-                self._add(found)
+            self._add_new()
         for pid, name in self._titles.items():  # vLLM renames its processes, more than once
             self._titles[pid] = _better(name, tree.title(pid))
-        self._next_look = max(self._next_look, now + LOOK_SHARE * (time.monotonic() - now))
+        self._next_look = max(self._next_look, now + LOOK_SHARE * (time.thread_time() - began))
+
+    def _add_new(self) -> None:
+        """Look only at processes that were not there at the last look: one of a stranger's never becomes ours."""
+        there = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        new = [found for pid in sorted(there - self._seen) if (found := tree.process(pid))]
+        self._seen = there
+        ours = {os.getpid(), *self._titles}
+        while found_ours := [found for found in new if found.parent in ours and found.pid not in ours]:
+            for found in found_ours:
+                ours.add(found.pid)
+                self._add(found)
 
     def _add(self, found: tree.Process) -> None:
         if found.pid in self._titles or found.is_zombie:
