@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from safe_vllm.announce import banner
 from safe_vllm.announce.teller import Teller
@@ -28,7 +29,7 @@ from safe_vllm.plan.explain import difference
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.profile import choose
-from safe_vllm.policy.descent import Budget, End, Next, Past, after
+from safe_vllm.policy.descent import Budget, End, Next, Past, after, refused
 from safe_vllm.record.events import EventLog
 from safe_vllm.verdict.evidence import Observations, Verdict
 from safe_vllm.verdict.judge import judge
@@ -50,6 +51,8 @@ class Prepared:
     machine: Machine
     plan: Plan
     config: Mapping[str, object] | None
+    plan_without: Callable[[Collection[str]], Plan]
+    """Make the plan again, without the change of these rungs."""
 
 
 def prepare(intent: Intent) -> Prepared:
@@ -60,8 +63,8 @@ def prepare(intent: Intent) -> Prepared:
     machine = look(vllm[0], intent.words, environment, config)
     profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
     profile, because = choose(profiles, machine, intent.profile)
-    plan = make_plan(intent, profile, because, machine, environment, config)
-    return Prepared(intent, vllm, environment, machine, plan, config)
+    plan_without = partial(make_plan, intent, profile, because, machine, environment, config)
+    return Prepared(intent, vllm, environment, machine, plan_without(()), config, plan_without)
 
 
 def serve(intent: Intent) -> int:
@@ -183,11 +186,17 @@ class Launch:
         self.history.append(Past(self.rung, verdict, observations.was_ready, ready_for_s))
         if observations.stop_requested:
             return End(Status.STOPPED, "asked to stop, and everything ended")
+        self._leave_out_what_was_refused()
         limits = self.prepared.intent.limits
         decision = after(self.prepared.plan.ladder, self.history, Budget(limits.max_attempts, limits.proving_window_s))
         if isinstance(decision, Next):
             self.before, self.rung, self.reason = self.rung, decision.rung, decision.reason
         return decision
+
+    def _leave_out_what_was_refused(self) -> None:
+        """Plan again; the rungs that were run stay where they are, so the places in the history still hold."""
+        names = [self.rungs[place].name for place in refused(self.history)]
+        self.prepared = replace(self.prepared, plan=self.prepared.plan_without(names))
 
     def _announce_ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
         lines = banner.ready(after_s, rung, note)

@@ -164,14 +164,12 @@ def test_a_bad_argument_of_a_rungs_own_skips_the_rung(stage: Stage) -> None:
     assert run.stop() == 0
 
 
-def test_a_refused_backend_is_skipped_at_the_first_rung_too(stage: Stage) -> None:
-    words = ["tiny", "--host", "127.0.0.1", "--moe-backend", "flashinfer_trtllm"]
-    run = stage.start(
-        *[refused()] * 2, argparse_error(), words=words, options=("--max-attempts", "1", "--backoff", "0.01")
-    )
-    run.finish()
-    assert run.rungs() == ["as-asked", "no-autotune", "triton"]
-    assert "flashinfer_trtllm" not in run.attempts()[2]["argv"]
+def test_a_refused_backend_is_skipped_at_the_first_rung_too_and_not_asked_for_again(stage: Stage) -> None:
+    words = ["tiny", "--host", "127.0.0.1", "--port", str(free_port()), "--moe-backend", "flashinfer_trtllm"]
+    run = stage.start(refused(), serve_ok(), words=words, options=("--max-attempts", "1"))
+    run.wait_until_ready("no-autotune")
+    assert run.attempts()[1]["argv"] == ["serve", *words[:-1], "auto", AUTOTUNE_OFF]
+    assert run.stop() == 0
 
 
 FINAL = {
@@ -261,3 +259,20 @@ def test_ready_is_said_in_one_line_with_the_rung(stage: Stage) -> None:
     run.wait_until_ready()
     assert run.stop() == 0
     assert len(re.findall(r"^safe-vllm: ready after \d+ s at rung as-asked\b", run.stderr_text(), re.MULTILINE)) == 1
+
+
+def test_below_a_refused_rung_its_own_change_is_not_made(stage: Stage) -> None:
+    words = [*three_rungs(), "--tensor-parallel-size", "2", "--enable-expert-parallel"]
+    scenes = [ima_at_startup(), ima_at_startup(), refused(), serve_ok()]
+    run = stage.start(*scenes, words=words, options=("--backoff", "0.01"))
+    run.wait_until_ready("no-expert-parallel")
+    tried = [attempt["argv"] for attempt in run.attempts()]
+    assert [argv[argv.index("--moe-backend") + 1] for argv in tried] == ["triton", "triton", "auto", "triton"]
+    assert run.stop() == 0
+
+
+def test_refusals_after_a_fault_end_the_launch_with_70_and_the_fault(stage: Stage) -> None:
+    scenes = [ima_at_startup(), refused(), refused()]
+    run = stage.start(*scenes, words=three_rungs(), options=("--backoff", "0.01"))
+    assert run.finish() == 70
+    assert "illegal memory access" in run.events("launch-ended")[0]["reason"]

@@ -17,6 +17,7 @@ from scenes import (
     ima_at_startup,
     leave,
     mark,
+    on_signal,
     serve,
     serve_ok,
     wait_for_file,
@@ -142,3 +143,18 @@ def test_a_helpless_command_line_shows_the_help_as_it_is(stage: Stage) -> None:
     run = stage.start(words=[], subcommand=(), options=())
     assert run.finish() == 2
     assert run.stderr_text().startswith("Usage: safe-vllm ")
+
+
+def test_the_stop_timeout_is_raised_above_the_time_that_vllm_gives_its_requests(stage: Stage) -> None:
+    go = stage.root / "go"
+    drains = on_signal("SIGTERM", steps=[mark("draining"), wait_for_file(go), leave(0)])
+    words = ["tiny", "--headless", "--shutdown-timeout", "60"]
+    run = stage.start([drains, mark("works"), HOLD], words=words, options=("--stop-timeout", "0.1"))
+    run.wait_for_mark("works")
+    run.signal(signal.SIGTERM)
+    run.wait_for_mark("draining")
+    let_pass(run, 0.5)
+    assert run.process.poll() is None
+    go.touch()
+    assert run.finish() == 0
+    assert "vLLM has 75 s to end" in run.ours()

@@ -155,6 +155,20 @@ def test_every_rung_keeps_the_operators_words_and_differs_from_its_neighbour(
         assert untouchable(below.words) == untouchable(words)
 
 
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+@given(words=LINES, config=CONFIGS, data=st.data())
+def test_leaving_out_the_change_of_a_rung_changes_only_the_rungs_below_it(
+    profile: Profile, words: Words, config: dict[str, object] | None, data: st.DataObject
+) -> None:
+    """So a place on the ladder means the same rung before and after, for every rung that was run."""
+    rungs = make_plan(Intent(words), profile, "", MACHINE, {}, config).ladder.rungs
+    refused = data.draw(st.integers(0, len(rungs) - 1))
+    again = make_plan(Intent(words), profile, "", MACHINE, {}, config, {rungs[refused].name}).ladder.rungs
+    assert again[: refused + 1] == rungs[: refused + 1]
+    assert len({(rung.words, rung.environment) for rung in again}) == len(again)
+    assert all(untouchable(rung.words) == untouchable(words) for rung in again)
+
+
 @given(
     st.lists(st.text(max_size=6) | st.sampled_from(["--", "-", "--moe-backend", "-tp", "=", "--kernel-config", "{"]))
 )

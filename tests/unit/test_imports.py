@@ -12,7 +12,7 @@ PACKAGE = "safe_vllm"
 SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 MODULES = {path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", "."): path for path in SOURCE.rglob("*.py")}
 
-VALUES = "errors machine.facts plan.command plan.endpoint plan.intent plan.ladder verdict.evidence"
+VALUES = "errors machine.facts plan.command plan.endpoint plan.intent plan.ladder plan.secrets verdict.evidence"
 MAY_IMPORT = {
     "errors": "",
     "data": "errors",
@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "attempt": "plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
     "record": VALUES,
-    "announce": f"{VALUES} plan.explain record.events record.redaction",
+    "announce": f"{VALUES} plan.explain record.events",
     "launcher": "errors known plan machine verdict policy attempt record announce",
     "known": "data verdict",
     "diagnosis": "errors known plan machine verdict announce",

@@ -17,14 +17,11 @@ class Nvml:
 
     names: list[str] = field(default_factory=list)
     failing: str = ""
+    lost: tuple[int, ...] = ()
     is_open: bool = False
 
     class NVMLError(Exception):
         pass
-
-    @dataclass
-    class Memory:
-        total: int = 192 << 30
 
     def nvmlInit(self) -> None:
         self._call("init")
@@ -32,12 +29,15 @@ class Nvml:
 
     def nvmlShutdown(self) -> None:
         self.is_open = False
+        self._call("shutdown")
 
     def nvmlDeviceGetCount(self) -> int:
         self._call("count")
         return len(self.names)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index in self.lost:
+            raise self.NVMLError("GPU is lost")
         return index
 
     def nvmlDeviceGetUUID(self, handle: int) -> str:
@@ -50,10 +50,6 @@ class Nvml:
     def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
         return 10, 0
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Memory:
-        self._call("memory")
-        return self.Memory()
-
     def _call(self, name: str) -> None:
         if name == self.failing:
             raise self.NVMLError(f"{name} failed")
@@ -63,9 +59,9 @@ def test_nvml_is_not_asked_without_a_driver(tmp_path: Path) -> None:
     assert gpus({}, tmp_path) == Gpus((), NO_DRIVER, has_driver=False)
 
 
-def test_name_capability_and_memory_are_read() -> None:
+def test_name_and_capability_are_read() -> None:
     nvml = Nvml(["NVIDIA B200", "NVIDIA B200"])
-    gpu = Gpu("NVIDIA B200", "10.0", 192 << 10)
+    gpu = Gpu("NVIDIA B200", "10.0")
     assert gpus_through(nvml, {}) == Gpus((gpu, gpu), None, has_driver=True)
     assert not nvml.is_open
 
@@ -110,5 +106,18 @@ def test_troubles_of_nvml_become_a_note() -> None:
     assert not nvml.is_open
 
 
-def test_memory_that_nvml_does_not_count_is_none() -> None:
-    assert gpus_through(Nvml(["NVIDIA GB10"], failing="memory"), {}).found == (Gpu("NVIDIA GB10", "10.0", None),)
+@pytest.mark.parametrize(("visible", "names"), [(None, ["a", "c"]), ("1,2", ["c"]), ("2", ["c"]), ("GPU-2", ["c"])])
+def test_a_lost_gpu_takes_no_other_with_it(visible: str | None, names: list[str]) -> None:
+    nvml = Nvml(["a", "b", "c"], lost=(1,))
+    found = gpus_through(nvml, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    assert [gpu.name for gpu in found.found] == names
+    assert found.note == "GPU 1 cannot be read: GPU is lost"
+
+
+def test_where_every_gpu_is_lost_the_note_says_so() -> None:
+    found = gpus_through(Nvml(["a", "b"], lost=(0, 1)), {})
+    assert found == Gpus((), "GPU 0 cannot be read: GPU is lost; GPU 1 cannot be read: GPU is lost", has_driver=True)
+
+
+def test_what_was_read_stays_where_nvml_cannot_be_closed() -> None:
+    assert gpus_through(Nvml(["a"], failing="shutdown"), {}).found == (Gpu("a", "10.0"),)

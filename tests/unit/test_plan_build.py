@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +36,10 @@ def plan(
     machine: Machine = GRACE,
     environment: Mapping[str, str] | None = None,
     config: Mapping[str, object] | None = None,
+    without: Collection[str] = (),
 ) -> Plan:
     chosen = shipped(profile) if isinstance(profile, str) else profile
-    return make_plan(Intent(tuple(line.split())), chosen, "asked for", machine, environment or {}, config)
+    return make_plan(Intent(tuple(line.split())), chosen, "asked for", machine, environment or {}, config, without)
 
 
 def with_vllm(version: str | None) -> Machine:
@@ -205,6 +206,58 @@ def test_the_config_file_counts() -> None:
         "no-autotune": f"--config f.yaml {OFF}",
         "less-parallel": f"--config f.yaml {OFF} --data-parallel-size 1 --tensor-parallel-size 2",
     }
+
+
+WIDE = "m --data-parallel-size 2 --enable-expert-parallel --moe-backend flashinfer_trtllm"
+
+
+def test_below_a_refused_rung_its_own_change_is_not_made() -> None:
+    assert commands(plan(WIDE, "b200", without={"triton"})) == {
+        **{name: command for name, command in commands(plan(WIDE, "b200")).items() if "parallel" not in name},
+        "less-parallel": "m --data-parallel-size 1 --enable-expert-parallel --moe-backend flashinfer_trtllm "
+        f"{OFF} --tensor-parallel-size 2",
+        "no-expert-parallel": "m --data-parallel-size 1 --moe-backend flashinfer_trtllm "
+        f"{OFF} --tensor-parallel-size 2",
+    }
+
+
+def test_a_refused_rung_takes_its_variables_with_it() -> None:
+    assert not CARD.keys() & variables(plan("m", without={"no-autotune"}), "triton").keys()
+
+
+def test_several_refused_rungs_are_all_left_out_below() -> None:
+    made = plan(WIDE, without={"no-autotune", "triton"})
+    assert commands(made)["less-parallel"].split() == [
+        *"m --data-parallel-size 1 --enable-expert-parallel --moe-backend flashinfer_trtllm".split(),
+        *"--tensor-parallel-size 2".split(),
+    ]
+
+
+@pytest.mark.parametrize("line", ["m --moe-backend=flashinfer_trtllm", "m --kernel-config.moe_backend=marlin"])
+def test_a_backend_of_the_operator_that_was_refused_becomes_auto_below(line: str) -> None:
+    made = commands(plan(line, without={"as-asked"}))
+    assert made["as-asked"] == line
+    assert made["no-autotune"] == f"{line.partition('=')[0]}=auto {OFF}"
+
+
+def test_a_backend_of_the_profile_that_was_refused_is_not_asked_for_below() -> None:
+    profile = own(moe_backend="flashinfer_trtllm", ladder=[{"rung": "as-asked"}, {"rung": "no-autotune"}])
+    made = commands(plan("m", profile, without={"as-asked"}))
+    assert made == {"as-asked": "m --moe-backend flashinfer_trtllm", "no-autotune": f"m {OFF}"}
+
+
+def test_a_command_that_was_run_above_the_refused_rung_is_not_run_again() -> None:
+    """Without autotune off, the rung ``triton`` is what was asked for."""
+    made = plan("m --moe-backend triton", without={"no-autotune"})
+    assert list(commands(made)) == ["as-asked", "no-autotune"]
+    assert left_out(made)["triton"] == "same command as as-asked"
+
+
+def test_autotune_is_off_by_default_in_one_release() -> None:
+    made = plan("m", machine=with_vllm("0.21.0"))
+    assert left_out(made)["no-autotune"] == "same command as as-asked"
+    assert list(commands(plan("m -O3", machine=with_vllm("0.21.0")))) == ["as-asked", "no-autotune", "triton"]
+    assert list(commands(plan("m -O1", machine=with_vllm("0.22.0")))) == ["as-asked", "no-autotune", "triton"]
 
 
 def test_every_rung_answers_suspects_that_the_verdict_knows() -> None:

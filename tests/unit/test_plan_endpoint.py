@@ -22,9 +22,9 @@ def test_a_server_bound_to_every_address_is_reached_through_the_loopback(bound: 
 
 
 def test_every_flag_counts_and_the_command_line_beats_the_file() -> None:
-    line = "m --port=9 --uds /s --root-path /v --api-key k1 k2 --ssl-certfile c --served-model-name a b"
+    line = "m --port=9 --uds /s --api-key k1 k2 --ssl-certfile c"
     found = endpoint(line.split(), {"VLLM_API_KEY": "other"}, {"port": 10, "host": "h"})
-    assert found == Endpoint("h", 9, "/s", "/v", "k1", True, ("a", "b"))
+    assert found == Endpoint("h", 9, "/s", "k1", True)
 
 
 def test_the_key_of_the_environment_is_used_and_never_shown() -> None:
@@ -37,6 +37,19 @@ def test_the_key_of_the_environment_is_used_and_never_shown() -> None:
 def test_a_headless_server_answers_nowhere() -> None:
     assert endpoint(("m", "--headless"), {}) is None
     assert endpoint(("m",), {}, {"headless": True}) is None
+
+
+@pytest.mark.parametrize("port", ["0", "00", "-1", "any"])
+def test_a_port_that_nobody_knows_before_is_not_asked(port: str) -> None:
+    """0 lets the kernel choose; what is no port, vLLM rejects itself."""
+    assert endpoint(("m", f"--port={port}"), {}) is None
+    assert endpoint(("m",), {}, {"port": port}) is None
+
+
+def test_a_socket_file_needs_no_port() -> None:
+    found = endpoint(("m", "--uds", "/s", "--port", "0"), {})
+    assert found is not None
+    assert found.uds == "/s"
 
 
 def test_the_time_that_vllm_gives_its_requests_is_read() -> None:

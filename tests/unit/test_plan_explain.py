@@ -38,6 +38,15 @@ def test_variables_are_shown_quoted_and_in_order() -> None:
     assert difference(before, after) == ("  CHANGED='a b' -> CHANGED=c", "- GONE", "+ NEW=''")
 
 
+def test_a_variable_that_holds_a_secret_is_named_and_not_shown() -> None:
+    before, after = rung("m", HF_TOKEN="one"), rung("m", HF_TOKEN="two", PROXY="http://me:pw@host", X_KEY="k")
+    assert difference(before, after) == (
+        "  HF_TOKEN=*** -> HF_TOKEN=***",
+        "+ PROXY=http://***@host",
+        "+ X_KEY=***",
+    )
+
+
 def test_words_that_no_rung_changes_are_never_shown() -> None:
     assert difference(rung("m --api-key one --port 1"), rung("other --api-key two --port 2 --hf-token t")) == ()
 

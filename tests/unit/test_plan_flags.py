@@ -34,6 +34,12 @@ def test_short_and_long_forms_are_one_flag(line: str) -> None:
     assert read(words(line)).number("--tensor-parallel-size") == 4
 
 
+@pytest.mark.parametrize("line", ["-n2 -r1", "-n=2 -r=1", "-n 2 -r 1", "--nnodes 2 --node-rank=1"])
+def test_a_flag_of_one_letter_may_be_joined_with_its_value(line: str) -> None:
+    reading = read(words(line))
+    assert (reading.number("--nnodes"), reading.number("--node-rank")) == (2, 1)
+
+
 @pytest.mark.parametrize("line", ["-dp 2 -dpl 1", "-dpl=1 --data-parallel-size=2", "--data-parallel-size- 1 -dp=2"])
 def test_flags_that_begin_alike_are_told_apart(line: str) -> None:
     reading = read(words(line))
@@ -75,6 +81,7 @@ def test_the_optimization_level_is_read_in_every_form(line: str) -> None:
         "--no-moe-backend triton",
         "-t 2",
         "-O",
+        "-dp2",
         "--data-parallel-siz 2",
         "moe-backend triton",
     ],
@@ -88,9 +95,8 @@ def test_words_that_only_contain_a_flag_are_not_flags() -> None:
 
 
 def test_a_flag_takes_several_values_up_to_the_next_flag() -> None:
-    reading = read(("m", "--api-key", "one", "two", "--served-model-name", "a", "-1", "b"))
-    assert reading.values("--api-key") == ("one", "two")
-    assert reading.values("--served-model-name") == ("a", "-1", "b")
+    reading = read(("m", "--api-key", "one", "-1", "two", "--port", "1"))
+    assert reading.values("--api-key") == ("one", "-1", "two")
 
 
 def test_the_source_of_a_value_is_told() -> None:

@@ -42,6 +42,7 @@ def test_data_parallelism_is_lowered_as_far_as_the_heads_divide(before: str, hea
         ("m -dp two", "the parallel sizes are not plain numbers"),
         ("m -dp 2 --nnodes 2", "--nnodes"),
         ("m -dp 2 -n 2", "--nnodes"),
+        ("m -dp 2 -n2", "--nnodes"),
         ("m -dp 2 --headless", "--headless"),
         ("m -dp 2 -dpl 1", "--data-parallel-size-local"),
         ("m -dp 2 -dpr 1", "--data-parallel-start-rank"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safe_vllm.plan.edit import with_switch, with_value, without
+from safe_vllm.plan.edit import with_switch, with_value
 from safe_vllm.plan.flags import Setting
 from safe_vllm.plan.settings import autotune, moe_backend, with_moe_backend, without_autotune
 
@@ -131,10 +131,6 @@ def test_a_switch_is_taken_out_unless_it_kept_two_words_apart(before: tuple[str,
 
 def test_a_switch_of_the_config_file_is_contradicted() -> None:
     assert with_switch(("m",), EP, False, {"enable-expert-parallel": True}) == ("m", "--no-enable-expert-parallel")
-
-
-def test_a_flag_is_taken_out_with_its_values() -> None:
-    assert without(("m", "--api-key", "a", "b", "-tp", "2", "--api-k=c"), "--api-key") == ("m", "-tp", "2")
 
 
 def test_the_word_behind_a_value_is_not_part_of_it() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from safe_vllm.machine.facts import Machine
 from safe_vllm.plan.endpoint import Endpoint
-from safe_vllm.plan.explain import difference, ladder_line
+from safe_vllm.plan.explain import difference, ladder_line, variable_line
 from safe_vllm.plan.ladder import Plan, Rung
-from safe_vllm.record.redaction import hide
+from safe_vllm.plan.secrets import hide
 from safe_vllm.verdict.evidence import Evidence, Observations, Verdict
 
 TEXT_LIMIT = 300
@@ -28,7 +28,7 @@ def opening(plan: Plan, vllm_version: str | None) -> list[str]:
         f"vLLM {vllm_version or '(version unknown)'}, profile {plan.profile} ({plan.because})",
         f"ladder: {ladder_line(plan.ladder)}",
     ]
-    lines += [f"{first.name} sets {name}={value}" for name, value in first.environment]
+    lines += [f"{first.name} sets {variable_line(name, value, plan.unread)}" for name, value in first.environment]
     return lines + list(plan.notes)
 
 
@@ -63,7 +63,7 @@ def _changes(above: Rung | None, rung: Rung, unread: frozenset[str]) -> Sequence
 
 
 def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
-    variables = [f"{name}={shlex.quote(value)}" for name, value in rung.environment]
+    variables = [variable_line(name, value) for name, value in rung.environment]
     return " ".join([*variables, shlex.join([*vllm, "serve", *hide(rung.words)])])
 
 

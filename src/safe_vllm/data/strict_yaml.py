@@ -35,6 +35,14 @@ class _StrictLoader(_Base):
         return super().construct_mapping(node, deep=deep)
 
 
+class _LenientLoader(_StrictLoader):
+    """The same, but of a key that is there twice the last one counts, as with PyYAML itself."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of ``node``."""
+        return _Base.construct_mapping(self, node, deep=deep)
+
+
 # yes, no, on, off, 1:30, 2026-01-01, 0777 and 1_000 stay the strings that they look like
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -54,10 +62,13 @@ def _trouble(error: Exception, where: str) -> Trouble:
     return Trouble(f"{place}: {problem}", hint="correct the YAML at that place")
 
 
-def load(text: str | bytes, *, where: str) -> object:
-    """Return the one document in ``text``. ``where`` names the file in messages; raises ``Trouble``."""
+def load(text: str | bytes, *, where: str, may_repeat: bool = False) -> object:
+    """Return the one document in ``text``. ``where`` names the file in messages; raises ``Trouble``.
+
+    ``may_repeat``: of a key that is there twice the last one counts, for files that are not ours to complain about.
+    """
     try:
-        return yaml.load(text, Loader=_StrictLoader)
+        return yaml.load(text, Loader=_LenientLoader if may_repeat else _StrictLoader)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise _trouble(error, where) from error
 

@@ -26,7 +26,7 @@ def _mapping(text: str, where: str) -> Mapping[str, object] | None:
     from safe_vllm.data.strict_yaml import load
 
     try:
-        value = load(text, where=where)
+        value = load(text, where=where, may_repeat=True)
     except Trouble:
         return None
     return {str(key): _as_vllm_reads(item) for key, item in value.items()} if isinstance(value, dict) else None

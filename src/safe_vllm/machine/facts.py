@@ -13,7 +13,6 @@ class Gpu:
     """Such as ``NVIDIA B200``."""
     compute_capability: str | None = None
     """Major and minor, such as ``10.0``."""
-    memory_mib: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,16 @@ class Gpus:
     found: tuple[Gpu, ...] = ()
     note: str | None = None
     has_driver: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """What NVML has at one index."""
+
+    uuid: str | None = None
+    gpu: Gpu | None = None
+    trouble: str | None = None
+    """Why there is no GPU."""
 
 
 def gpus(environment: Mapping[str, str], root: Path = Path("/")) -> Gpus:
@@ -43,44 +54,50 @@ def gpus_through(nvml: Any, environment: Mapping[str, str]) -> Gpus:
     except nvml.NVMLError as error:
         return Gpus(note=f"NVML failed: {error}", has_driver=True)
     finally:
-        nvml.nvmlShutdown()
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
 
-def _all(nvml: Any) -> list[tuple[str, Gpu]]:
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    return [(_text(nvml.nvmlDeviceGetUUID(handle)), _gpu(nvml, handle)) for handle in handles]
+def _all(nvml: Any) -> list[Place]:
+    return [_place(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
-def _gpu(nvml: Any, handle: Any) -> Gpu:
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return Gpu(_text(nvml.nvmlDeviceGetName(handle)), f"{major}.{minor}", _memory_mib(nvml, handle))
-
-
-def _memory_mib(nvml: Any, handle: Any) -> int | None:
-    """Return the memory; ``None`` where it is shared with the CPU and NVML does not count it (GB10)."""
+def _place(nvml: Any, index: int) -> Place:
+    """Return what is at one index: a GPU that fell off the bus must not hide the others."""
     try:
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20
-    except nvml.NVMLError:
-        return None
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        gpu = Gpu(_text(nvml.nvmlDeviceGetName(handle)), f"{major}.{minor}")
+        return Place(_text(nvml.nvmlDeviceGetUUID(handle)), gpu)
+    except nvml.NVMLError as error:
+        return Place(trouble=f"GPU {index} cannot be read: {error}")
 
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _visible(found: Sequence[tuple[str, Gpu]], wanted: str | None) -> Gpus:
+def _visible(places: Sequence[Place], wanted: str | None) -> Gpus:
     """Keep the GPUs that ``CUDA_VISIBLE_DEVICES`` names, in its order."""
-    everything = tuple(gpu for _, gpu in found)
+    troubles = [place.trouble for place in places if place.trouble]
+    chosen, why = _chosen(places, wanted)
+    found = tuple(place.gpu for place in chosen if place.gpu)
+    notes = [*troubles, why] if why else troubles
+    return Gpus(found, "; ".join(notes) or None, has_driver=True)
+
+
+def _chosen(places: Sequence[Place], wanted: str | None) -> tuple[Sequence[Place], str | None]:
+    """Return the places that are visible, and what is to be said about that."""
     if wanted is None:
-        return Gpus(everything, None if everything else "NVML shows no GPU", has_driver=True)
+        return places, None if places else "NVML shows no GPU"
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     if any(name.startswith("MIG-") for name in names):
-        return Gpus(everything, "CUDA_VISIBLE_DEVICES names MIG slices; all GPUs are taken", has_driver=True)
-    chosen = tuple(gpu for name in names for gpu in _named(found, name))
-    return Gpus(chosen, None if chosen else "CUDA_VISIBLE_DEVICES shows no GPU", has_driver=True)
+        return places, "CUDA_VISIBLE_DEVICES names MIG slices; all GPUs are taken"
+    chosen = [place for name in names for place in _named(places, name)]
+    return chosen, None if chosen else "CUDA_VISIBLE_DEVICES shows no GPU"
 
 
-def _named(found: Sequence[tuple[str, Gpu]], name: str) -> tuple[Gpu, ...]:
+def _named(places: Sequence[Place], name: str) -> Sequence[Place]:
     if name.isdigit():
-        return (found[int(name)][1],) if int(name) < len(found) else ()
-    return tuple(gpu for uuid, gpu in found if uuid.startswith(name))[:1]
+        return places[int(name) : int(name) + 1]
+    return [place for place in places if place.uuid and place.uuid.startswith(name)][:1]

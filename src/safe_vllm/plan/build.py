@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 from safe_vllm.machine.facts import Machine
 from safe_vllm.plan import variables
@@ -24,7 +24,7 @@ from safe_vllm.plan.ladder import (
 from safe_vllm.plan.parallelism import less_parallel, no_expert_parallel
 from safe_vllm.plan.profile import Profile, RungEntry
 from safe_vllm.plan.settings import autotune, moe_backend, with_moe_backend, without_autotune
-from safe_vllm.plan.versions import missing, release
+from safe_vllm.plan.versions import levels_without_autotune, missing, release
 
 RELIEVES = {
     AS_ASKED: frozenset[str](),
@@ -37,8 +37,6 @@ RELIEVES = {
     NO_EXPERT_PARALLEL: frozenset({"parallel", "all-to-all", "moe"}),
 }
 """The suspects that each rung's own step answers; what the rungs above changed did not help, so it is not repeated."""
-
-MOE_RUNGS = (TRITON, LESS_PARALLEL, NO_EXPERT_PARALLEL)
 
 
 @dataclass(frozen=True)
@@ -66,31 +64,52 @@ def make_plan(
     machine: Machine,
     environment: Mapping[str, str],
     config: Config = None,
+    without: Collection[str] = (),
 ) -> Plan:
-    """Return the plan for what the operator asked for, on this machine, with the operator's environment."""
+    """Return the plan for what the operator asked for, on this machine, with the operator's environment.
+
+    ``without`` names rungs that vLLM refused: those below do not make their change. Such a rung stays where it is, so
+    every rung down to the last refused one is the same as in the plan before.
+    """
     scene = Scene(profile, machine, environment, config)
-    ladder = _ladder(intent.words, scene)
+    ladder = _ladder(intent.words, scene, without)
     set_by_us = {pair for rung in ladder.rungs for pair in rung.environment}
     return Plan(profile.name, because, ladder, variables.unread(set_by_us), _notes(scene))
 
 
-def _ladder(words: Words, scene: Scene) -> Ladder:
+def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
     rungs: list[Rung] = []
     left_out: list[LeftOut] = []
-    words, base = _asked(words, scene), variables.base(scene.profile, scene.machine)
-    last = Rung(AS_ASKED, words, variables.merged((), base, scene.environment))
+    ours = variables.base(scene.profile, scene.machine)
+    last = Rung(AS_ASKED, words, variables.merged((), ours, scene.environment))
     for entry in scene.profile.ladder:
-        changed = STEPS[entry.rung](last.words, entry, scene)
-        if isinstance(changed, LeftOut):
-            left_out.append(changed)
+        rung = _stepped(last, entry, scene)
+        if isinstance(rung, LeftOut):
+            left_out.append(rung)
             continue
-        ours = variables.merged(last.environment, entry.environment, scene.environment)
-        last = Rung(entry.rung, changed, ours, RELIEVES[entry.rung], entry.note)
-        if rungs and _is_same(rungs[-1], last):
-            left_out.append(LeftOut(entry.rung, f"same command as {rungs[-1].name}"))
+        if twin := next((above for above in rungs if _is_same(above, rung)), None):
+            left_out.append(LeftOut(entry.rung, f"same command as {twin.name}"))
         else:
-            rungs.append(last)
+            rungs.append(rung)
+        if rung.name not in without:
+            last = rung
+        elif rung.name == AS_ASKED:
+            last = _without_backend(last, scene)
     return Ladder(tuple(rungs), tuple(left_out))
+
+
+def _stepped(last: Rung, entry: RungEntry, scene: Scene) -> Rung | LeftOut:
+    """Return the rung that makes its own change on top of ``last``."""
+    changed = STEPS[entry.rung](last.words, entry, scene)
+    if isinstance(changed, LeftOut):
+        return changed
+    ours = variables.merged(last.environment, entry.environment, scene.environment)
+    return Rung(entry.rung, changed, ours, entry.note)
+
+
+def _without_backend(last: Rung, scene: Scene) -> Rung:
+    """Return what is left of the first rung when the backend that it asked for was refused."""
+    return replace(last, words=with_moe_backend(last.words, "auto", scene.config))
 
 
 def _is_same(above: Rung, below: Rung) -> bool:
@@ -102,22 +121,18 @@ def _told(rung: Rung) -> tuple[Words, dict[str, str]]:
     return rung.words, {name: value for name, value in rung.environment if name not in variables.UNREAD}
 
 
-def _asked(words: Words, scene: Scene) -> Words:
-    """Return the operator's words, and the profile's MoE backend where they ask for none."""
-    wanted = scene.profile.moe_backend
-    if wanted is None or missing(MOE_BACKEND, scene.vllm) or moe_backend(words, scene.config).source != "default":
-        return words
-    return with_moe_backend(words, wanted, scene.config)
-
-
 def _as_asked(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
-    return _with_entry_backend(words, entry, scene)
+    """Ask for the profile's MoE backend where the operator asks for none."""
+    wanted = scene.profile.moe_backend
+    is_free = not missing(MOE_BACKEND, scene.vllm) and moe_backend(words, scene.config).source == "default"
+    asked = with_moe_backend(words, wanted, scene.config) if wanted and is_free else words
+    return _with_entry_backend(asked, entry, scene)
 
 
 def _no_autotune(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
     if because := missing(AUTOTUNE, scene.vllm):
         return LeftOut(NO_AUTOTUNE, because)
-    is_off = autotune(words, scene.config).value is False
+    is_off = autotune(words, scene.config, levels_without_autotune(scene.vllm)).value is False
     changed = words if is_off else without_autotune(words, scene.config)
     return _with_entry_backend(changed, entry, scene)
 

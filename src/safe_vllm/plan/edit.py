@@ -44,11 +44,6 @@ def _separates(words: Sequence[str], place: Occurrence) -> bool:
     return behind < len(words) and not words[behind].startswith("-")
 
 
-def without(words: Sequence[str], name: str) -> Words:
-    """Return ``words`` without any spelling of the flag ``name`` and its values."""
-    return replaced(words, [found for found in scan(words) if found.flag.name == name], lambda _: ())
-
-
 def replaced(words: Sequence[str], places: Iterable[Occurrence], new: Callable[[Occurrence], Words]) -> Words:
     """Return ``words`` with each of ``places`` (in order) replaced by what ``new`` makes of it."""
     result: list[str] = []

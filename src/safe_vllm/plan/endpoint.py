@@ -21,29 +21,26 @@ class Endpoint:
     port: int
     uds: str | None = None
     """A Unix domain socket; then host and port mean nothing."""
-    root_path: str = ""
     api_key: str | None = field(default=None, repr=False)
     uses_tls: bool = False
-    served_model_names: tuple[str, ...] = ()
-    """The names that the operator gave the model; empty: the server uses the model's own."""
 
 
 def endpoint(
     words: Sequence[str], environment: Mapping[str, str], config: Mapping[str, object] | None = None
 ) -> Endpoint | None:
-    """Return where the server will answer; ``None`` for a headless one, which answers nowhere."""
+    """Return where the server will answer; ``None`` where it answers nowhere (headless) or nobody knows (port 0)."""
     reading = read(words, config)
     if reading.setting(HEADLESS).value is True:
         return None
-    host = _text(reading, "--host")
+    host, uds, port = _text(reading, "--host"), _text(reading, "--uds"), reading.number("--port") or 0
+    if not port and not uds:
+        return None
     return Endpoint(
         host=WILDCARDS.get(host) or str(host),
-        port=reading.number("--port") or 8000,
-        uds=_text(reading, "--uds"),
-        root_path=_text(reading, "--root-path") or "",
+        port=port,
+        uds=uds,
         api_key=next((key for key in reading.values("--api-key") if key), None) or environment.get("VLLM_API_KEY"),
         uses_tls=reading.setting("--ssl-certfile").value is not None,
-        served_model_names=reading.values("--served-model-name"),
     )
 
 

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from safe_vllm.plan.flags import Occurrence, scan
 from safe_vllm.plan.grammar import SAFETY_FLAGS
 from safe_vllm.plan.ladder import Ladder, Rung
+from safe_vllm.plan.secrets import hide_variable
 
 
 def difference(before: Rung, after: Rung, unread: Collection[str] = ()) -> tuple[str, ...]:
@@ -23,9 +24,9 @@ def ladder_line(ladder: Ladder) -> str:
 
 
 def variable_line(name: str, value: str, unread: Collection[str] = ()) -> str:
-    """Return ``NAME=value``, and whether anybody reads it."""
+    """Return ``NAME=value`` as far as it may be shown, and whether anybody reads it."""
     remark = " (not read by the installed version)" if name in unread else ""
-    return f"{name}={shlex.quote(value)}{remark}"
+    return f"{name}={hide_variable(name, shlex.quote(value))}{remark}"
 
 
 def _flag_lines(name: str, before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
@@ -60,4 +61,4 @@ def _variable_lines(before: dict[str, str], after: dict[str, str], unread: Colle
         elif name not in before:
             yield f"+ {variable_line(name, after[name], unread)}"
         elif before[name] != after[name]:
-            yield f"  {name}={shlex.quote(before[name])} -> {variable_line(name, after[name], unread)}"
+            yield f"  {variable_line(name, before[name])} -> {variable_line(name, after[name], unread)}"

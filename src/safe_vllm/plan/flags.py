@@ -129,6 +129,8 @@ def _occurrence(words: Sequence[str], at: int, source: Source) -> Occurrence | N
         return None
     if word.startswith("-O"):
         return _optimization(words, at, source)
+    if letter := _letter(word):
+        return Occurrence(letter, at, 1, word[:2], (word[2:].removeprefix("="),), is_joined=True, source=source)
     name, equals, joined = word.partition("=")
     spelled, _, key = name.partition(".")
     found = _flag(spelled)
@@ -149,13 +151,13 @@ def _following(words: Sequence[str], at: int, flag: Flag, key: str) -> tuple[str
         return tuple(words[at + 1 : at + 2])
     values: list[str] = []
     for word in words[at + 1 :]:
-        if _is_flag_like(word) or (values and flag.kind == "value"):
+        if is_flag_like(word) or (values and flag.kind == "value"):
             break
         values.append(word)
     return tuple(values)
 
 
-def _is_flag_like(word: str) -> bool:
+def is_flag_like(word: str) -> bool:
     """Return whether argparse takes the word for a flag: dash in front, and neither ``-``, a number nor a sentence."""
     if not word.startswith("-") or word == "-":
         return False
@@ -177,6 +179,13 @@ def _flag(spelled: str) -> tuple[Flag, bool] | None:
         if flag.has_negative and name.startswith(shortest_negative) and flag.negative.startswith(name):
             return (flag, False) if flag.kind == "switch" else None
     return None
+
+
+def _letter(word: str) -> Flag | None:
+    """Return the flag of one letter that is joined with its value, as in ``-n2``. Longer short forms never are."""
+    if len(word) < 3 or word.startswith("--"):
+        return None
+    return next((flag for flag in FLAGS.values() if flag.short == word[:2]), None)
 
 
 def _optimization(words: Sequence[str], at: int, source: Source) -> Occurrence | None:

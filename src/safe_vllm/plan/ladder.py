@@ -21,8 +21,6 @@ class Rung:
     """Every word after ``vllm serve``."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables we set, by name; the operator's own environment is not repeated here."""
-    relieves: frozenset[str] = frozenset()
-    """The suspects (see ``verdict.evidence``) that this rung is an answer to."""
     note: str | None = None
     """What a reader should know, such as "no effect here"."""
 

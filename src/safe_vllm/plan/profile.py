@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -65,11 +65,11 @@ def choose(files: Sequence[ProfileFile], machine: Machine, asked: str | None = N
 
 def best(profiles: Sequence[Profile], machine: Machine) -> tuple[Profile, str]:
     """Return the profile that describes the machine most exactly, and why; of equals the last."""
-    graded = [(grade, profile, why) for profile in profiles for grade, why in _grades(profile.fits, machine)]
+    graded = [(*grade, profile) for profile in profiles if (grade := _grade(profile.fits, machine))]
     if not graded:
         raise Trouble("no profile fits this machine", hint="add one without 'fits' or name one with --profile")
     top = max(grade for grade, _, _ in graded)
-    return next((profile, why) for grade, profile, why in reversed(graded) if grade == top)
+    return next((profile, why) for grade, why, profile in reversed(graded) if grade == top)
 
 
 def parse(content: object, where: str) -> Profile:
@@ -83,20 +83,21 @@ def parse(content: object, where: str) -> Profile:
     return profile
 
 
-def _grades(fits: Fits, machine: Machine) -> Iterator[tuple[int, str]]:
-    """Yield how exactly ``fits`` describes the machine: GPU 3, generation 2, architecture or no GPU 1, anything 0."""
+def _grade(fits: Fits, machine: Machine) -> tuple[int, str] | None:
+    """Return how exactly ``fits`` describes the machine: GPU 3, generation 2, architecture or no GPU 1, anything 0."""
     runs_on_cpu = _runs_on_cpu(machine)
     if fits.has_gpu is not None and fits.has_gpu is runs_on_cpu:
-        return
+        return None
     if fits.architectures and machine.architecture not in fits.architectures:
-        return
+        return None
     gpu = machine.gpus[0] if machine.gpus and not runs_on_cpu else None
     if gpu and any(_has_word(gpu.name, name) for name in fits.gpus):
-        yield 3, f"the GPU is {gpu.name}"
-    elif gpu and gpu.compute_capability in fits.compute_capabilities:
-        yield 2, f"the GPU's compute capability is {gpu.compute_capability}"
-    elif not fits.gpus and not fits.compute_capabilities:
-        yield _grade_without_gpu_names(fits, machine)
+        return 3, f"the GPU is {gpu.name}"
+    if gpu and gpu.compute_capability in fits.compute_capabilities:
+        return 2, f"the GPU's compute capability is {gpu.compute_capability}"
+    if not fits.gpus and not fits.compute_capabilities:
+        return _grade_without_gpu_names(fits, machine)
+    return None
 
 
 def _grade_without_gpu_names(fits: Fits, machine: Machine) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from safe_vllm.plan.edit import Config, Words, with_switch, with_value
 from safe_vllm.plan.flags import Setting, read
@@ -32,13 +32,13 @@ def with_moe_backend(words: Sequence[str], backend: str, config: Config = None) 
     return with_value(changed, MOE_BACKEND, backend, config)
 
 
-def autotune(words: Sequence[str], config: Config = None) -> Setting:
-    """Return whether FlashInfer autotune is on; ``None``: left to vLLM's optimisation level."""
+def autotune(words: Sequence[str], config: Config = None, off_at: Collection[str] = ("0",)) -> Setting:
+    """Return whether FlashInfer autotune is on; ``None``: left to vLLM, at a level that is none of ``off_at``."""
     reading = read(words, config)
     by_flag = reading.setting(AUTOTUNE)
     setting = by_flag if by_flag.source != "default" else kernel_setting(reading, AUTOTUNE_KEY) or by_flag
     level = reading.setting(OPTIMIZATION)
-    if setting.value is None and level.value == "0":
+    if setting.value is None and level.value in off_at:
         return Setting(False, level.source)
     return setting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import chain, repeat
 
@@ -10,8 +11,11 @@ import tenacity
 from safe_vllm.policy.descent import End, Next
 
 MAX_PAUSE_S = 60.0
+"""Before jitter."""
 JITTER = 0.25
 """The pause is longer by up to this share, so that a fleet does not come back in step."""
+MAX_DOUBLINGS = 30
+"""More make no difference, and would overflow some day."""
 
 
 def until_the_end(
@@ -23,20 +27,17 @@ def until_the_end(
 ) -> End:
     """Repeat ``attempt`` until it says that the launch is over, with a pause before each; ``first`` came before.
 
-    The pause doubles from attempt to attempt up to 60 s; a skipped rung costs none. ``sleep`` raises when the operator
-    asks for the end, and that exception passes through: a sleep that merely returned would start another attempt.
+    ``sleep`` raises when the operator asks for the end, and that exception passes through: a sleep that merely
+    returned would start another attempt.
     """
 
     def wait(state: tenacity.RetryCallState) -> float:
         outcome = state.outcome
         assert outcome is not None
-        if isinstance(result := outcome.result(), Next) and result.is_skip:
-            return 0.0
-        return float(pause(state))
+        step = outcome.result()
+        assert isinstance(step, Next)
+        return pause_s(step, first_pause_s) * random.uniform(1, 1 + JITTER)
 
-    pause = tenacity.wait_exponential(multiplier=first_pause_s, max=MAX_PAUSE_S) + tenacity.wait_random(
-        0, first_pause_s * JITTER
-    )
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda result: isinstance(result, Next)),
         wait=wait,
@@ -49,3 +50,10 @@ def until_the_end(
     end = retrying(lambda: next(outcomes)())
     assert isinstance(end, End)
     return end
+
+
+def pause_s(step: Next, first_pause_s: float) -> float:
+    """Return the pause before this step: it doubles from death to death up to 60 s; a skipped rung costs none."""
+    if step.is_skip:
+        return 0.0
+    return float(min(MAX_PAUSE_S, first_pause_s * 2 ** min(step.deaths - 1, MAX_DOUBLINGS)))

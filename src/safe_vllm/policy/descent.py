@@ -9,7 +9,9 @@ from safe_vllm.errors import Status
 from safe_vllm.plan.ladder import Ladder
 from safe_vllm.verdict.evidence import Verdict
 
-RUNG_FAULTS = frozenset({"backend-refused", "bad-config", "bad-argument", "gpu-oom", "kv-cache", "host-oom"})
+REFUSALS = frozenset({"backend-refused", "bad-config", "bad-argument"})
+"""vLLM will not run these settings at all."""
+RUNG_FAULTS = REFUSALS | {"gpu-oom", "kv-cache", "host-oom"}
 """Before ready, and below the top, these are the rung's own doing: it is skipped."""
 SKIPPED_AT_THE_TOP = frozenset({"backend-refused"})
 SAME_RUNG_TRIES = 2
@@ -34,6 +36,8 @@ class Next:
 
     rung: int
     reason: str
+    deaths: int
+    """How many there were since the server last proved itself; the pause grows with them."""
     is_skip: bool = False
     """The rung before could not even start: no attempt is counted, and there is no back-off."""
 
@@ -56,18 +60,23 @@ class Budget:
 
 def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End:
     """Return what follows the last attempt of the history."""
-    last = history[-1]
+    last, recent = history[-1], _since_proven(history, budget)
+    reason, deaths = last.verdict.reason, sum(not is_skip(past) for past in recent)
     if is_skip(last):
-        return _step_down(ladder, last, history, is_skip=True)
+        has_below = last.rung + 1 < len(ladder.rungs)
+        return Next(last.rung + 1, reason, deaths, is_skip=True) if has_below else _end_of_ladder(history)
     if last.verdict.action in ("stop", "none"):
         status = last.verdict.exit_status
-        return End(Status.CONFIGURATION if status is None else status, last.verdict.reason)
-    spent = sum(not is_skip(past) for past in history)
-    if spent >= budget.max_attempts:
-        return End(Status.SPENT, f"{spent} attempts are spent")
-    if _stays(history, budget):
-        return Next(last.rung, "the same rung once more")
-    return _step_down(ladder, last, history)
+        return End(Status.CONFIGURATION if status is None else status, reason)
+    if deaths >= budget.max_attempts:
+        return End(Status.SPENT, _spent(deaths, reason))
+    if _stays(recent, budget):
+        return Next(last.rung, f"the same rung once more: {reason}", deaths)
+    if last.rung + 1 < len(ladder.rungs):
+        return Next(last.rung + 1, reason, deaths)
+    if any(past.was_ready for past in history):
+        return Next(last.rung, f"this is the last rung, and it once served: {reason}", deaths)
+    return _end_of_ladder(history)
 
 
 def is_skip(past: Past) -> bool:
@@ -76,27 +85,50 @@ def is_skip(past: Past) -> bool:
     return not past.was_ready and past.verdict.before_ready and past.verdict.fault in faults
 
 
-def _stays(history: Sequence[Past], budget: Budget) -> bool:
+def refused(history: Sequence[Past]) -> frozenset[int]:
+    """Return the rungs whose own change vLLM refused, so that the rungs below them do better without it.
+
+    Where every attempt before was refused in just the same way, that is no change of this rung's: it is inherited.
+    """
+    return frozenset(
+        past.rung
+        for at, past in enumerate(history)
+        if is_skip(past) and past.verdict.fault in REFUSALS and not _is_inherited(past, history[:at])
+    )
+
+
+def _is_inherited(past: Past, before: Sequence[Past]) -> bool:
+    return bool(before) and all(is_skip(one) and one.verdict.fault == past.verdict.fault for one in before)
+
+
+def _since_proven(history: Sequence[Past], budget: Budget) -> Sequence[Past]:
+    """Return the attempts from the last one on that proved itself; what came before it is forgotten."""
+    proven = (at for at in reversed(range(len(history))) if _has_proven(history[at], budget))
+    return history[next(proven, 0) :]
+
+
+def _has_proven(past: Past, budget: Budget) -> bool:
+    return past.was_ready and past.ready_for_s >= budget.proving_window_s
+
+
+def _stays(recent: Sequence[Past], budget: Budget) -> bool:
     """Return whether the last death does not yet speak against its rung."""
-    last = history[-1]
-    here = [past for past in history if past.rung == last.rung]
-    if last.verdict.action == "retry-same":
-        return sum(past.verdict.action == "retry-same" for past in here) < SAME_RUNG_TRIES
-    has_proven = last.was_ready and last.ready_for_s >= budget.proving_window_s
-    return has_proven and not any(past.was_ready for past in here[:-1])
+    last = recent[-1]
+    if last.verdict.action != "retry-same":
+        return _has_proven(last, budget)
+    return sum(past.rung == last.rung and past.verdict.action == "retry-same" for past in recent) < SAME_RUNG_TRIES
 
 
-def _step_down(ladder: Ladder, last: Past, history: Sequence[Past], *, is_skip: bool = False) -> Next | End:
-    below = last.rung + 1
-    if below < len(ladder.rungs):
-        return Next(below, last.verdict.reason, is_skip)
-    if is_skip:
-        return End(_status_of_refusal(last), f"no rung is left: {last.verdict.reason}")
-    if any(past.was_ready for past in history):
-        return Next(last.rung, "this is the last rung, and it once served")
-    return End(Status.SPENT, f"no rung is left: {last.verdict.reason}")
+def _spent(deaths: int, reason: str) -> str:
+    attempts = "1 attempt is" if deaths == 1 else f"{deaths} attempts are"
+    return f"{attempts} spent; the last one: {reason}; allow more with --max-attempts"
 
 
-def _status_of_refusal(last: Past) -> int:
-    status = last.verdict.exit_status
-    return Status.CONFIGURATION if status is None else status
+def _end_of_ladder(history: Sequence[Past]) -> End:
+    """End for the last death; a refusal is the reason only where there was nothing else."""
+    death = next((past.verdict for past in reversed(history) if not is_skip(past)), None)
+    if death is not None:
+        return End(Status.SPENT, f"no rung is left: {death.reason}")
+    refusal = history[-1].verdict
+    status = Status.CONFIGURATION if refusal.exit_status is None else refusal.exit_status
+    return End(status, f"no rung is left: {refusal.reason}")
