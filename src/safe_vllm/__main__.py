@@ -1,5 +1,20 @@
-"""``python -m safe_vllm``."""
+"""Where the ``safe-vllm`` command begins."""
 
-from safe_vllm.cli import main
+from __future__ import annotations
 
-main()
+import sys
+from typing import NoReturn
+
+from safe_vllm.early import hold_signals
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    hold_signals()
+    from safe_vllm.cli import run  # slow: a stop may come in the meantime
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

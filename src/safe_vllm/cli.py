@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import Intent, Limits
 
@@ -54,9 +56,22 @@ def _option(*names: str, **settings: Any) -> Decorator:
     return click.option(*names, show_envvar=True, **settings)
 
 
+def _as_seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds", ctx, param)
+    return value
+
+
 def _seconds(name: str, default: float | None, help_: str) -> Decorator:
-    kind = click.FloatRange(min=0)
-    return _option(name, type=kind, default=default, show_default=default is not None, metavar="SECONDS", help=help_)
+    return _option(
+        name,
+        type=click.FloatRange(min=0),
+        callback=_as_seconds,
+        default=default,
+        show_default=default is not None,
+        metavar="SECONDS",
+        help=help_,
+    )
 
 
 @click.command(
@@ -68,7 +83,7 @@ def _seconds(name: str, default: float | None, help_: str) -> Decorator:
 @_option("--profile-dir", metavar="DIR", help="A directory with profiles of your own.")
 @_option("--no-canary", is_flag=True, help="Trust /health; send no real request.")
 @_option("--events", metavar="FILE", help="Append one JSON object per event.")
-@_option("--vllm", default="vllm", show_default=True, metavar="COMMAND", help="What to run instead of `vllm`.")
+@_option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
 @_option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
 @_option("--max-attempts", type=click.IntRange(min=1), default=8, show_default=True, help="Then give up.")
 @_seconds("--stop-timeout", 60.0, "From the request to stop until SIGKILL.")
@@ -91,7 +106,7 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def serve(ctx: click.Context) -> int:
     """Run `vllm serve ARGS…` under supervision."""
-    if os.environ.get("SAFE_VLLM_OFF", "0") not in ("", "0") or _wants_only_words(ctx.args):
+    if _is_off() or _wants_only_words(ctx.args):
         _exec(ctx.obj["vllm"], ["serve", *ctx.args])
     from safe_vllm import launcher
 
@@ -105,6 +120,7 @@ def plan(ctx: click.Context) -> int:
     from safe_vllm import launcher
     from safe_vllm.announce.banner import planned
 
+    let_signals_come()
     prepared = launcher.prepare(_intent(ctx))
     click.echo("\n".join(planned(prepared.plan, prepared.machine, prepared.vllm)))
     return 0
@@ -118,6 +134,7 @@ def diagnose(ctx: click.Context, file: str | None, exit_status: int | None) -> i
     """Judge an existing log: plain or gzip, from docker, kubectl or the journal. Standard input when no FILE."""
     from safe_vllm import diagnosis
 
+    let_signals_come()
     with _progress(file) as on_progress:
         verdict, links = diagnosis.of(file, exit_status, on_progress)
     click.echo(diagnosis.told(verdict, links, ctx.obj["output"]))
@@ -141,6 +158,10 @@ def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
 def _hand_over(ctx: click.Context) -> None:
     """Become `vllm OTHER…`."""
     _exec(ctx.obj["vllm"], [str(ctx.info_name), *ctx.args])
+
+
+def _is_off() -> bool:
+    return os.environ.get("SAFE_VLLM_OFF", "").lower() in ("1", "true", "yes", "on")
 
 
 def _wants_only_words(words: list[str]) -> bool:
@@ -187,6 +208,7 @@ def _exec(vllm: str, words: list[str]) -> NoReturn:
 
     environment = inherited_environment()
     command = executable.find(_command_words(vllm), environment)
+    let_signals_come()
     try:
         os.execve(command[0], [*command, *words], environment)
     except OSError as error:
@@ -197,7 +219,9 @@ def _exec(vllm: str, words: list[str]) -> NoReturn:
 def run(words: list[str]) -> int:
     """Return the exit status for these words. The one place where any exception ends."""
     try:
-        return int(cli.main(words, prog_name="safe-vllm", standalone_mode=False) or 0)
+        # Switched off, we are out of the way: a bad value of another variable of ours is nobody's trouble.
+        variables = {"auto_envvar_prefix": None} if _is_off() else {}
+        return int(cli.main(words, prog_name="safe-vllm", standalone_mode=False, **variables) or 0)
     except Trouble as trouble:
         _complain(f"{trouble}")
         return int(trouble.status)
@@ -219,8 +243,3 @@ def run(words: list[str]) -> int:
 
 def _complain(text: str) -> None:
     print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201
-
-
-def main() -> NoReturn:
-    """Run the command line and exit."""
-    sys.exit(run(sys.argv[1:]))

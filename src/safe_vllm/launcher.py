@@ -13,9 +13,9 @@ from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
 from safe_vllm.attempt.child import ignored_signals, inherited_environment, open_missing_descriptors
 from safe_vllm.attempt.gates import is_taken
-from safe_vllm.attempt.lifecycle import Timing
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.relay import Outlet, is_one_stream
+from safe_vllm.attempt.timing import Timing
 from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine import config_file, executable, profile_files

@@ -24,7 +24,7 @@ from scenes import (
     write,
 )
 
-from leftovers import Process
+from leftovers import Process, below
 
 
 def let_pass(run: Launch, seconds: float) -> None:
@@ -158,3 +158,74 @@ def test_the_stop_timeout_is_raised_above_the_time_that_vllm_gives_its_requests(
     go.touch()
     assert run.finish() == 0
     assert "vLLM has 75 s to end" in run.ours()
+
+
+def test_more_processes_than_descriptors_are_all_ended(stage: Stage) -> None:
+    crowd = [fork(f"one-of-{place}", HOLD) for place in range(60)]
+    run = stage.start([*crowd, *serve_ok()], prefix=("/bin/sh", "-c", 'ulimit -Sn 40; exec "$0" "$@"'))
+    run.wait_until_ready()
+    assert run.stop() == 0
+    assert run.survivors() == []
+
+
+def test_a_stop_timeout_without_an_end_is_one(stage: Stage) -> None:
+    run = stage.start(serve_ok(), options=("--stop-timeout", "inf"))
+    run.wait_until_ready()
+    assert run.stop() == 0
+
+
+def test_a_duration_that_is_no_number_is_refused(stage: Stage) -> None:
+    run = stage.start(serve_ok(), options=("--stop-timeout", "nan"))
+    assert run.finish() == 2
+    assert run.attempts() == []
+
+
+def test_a_title_cannot_speak_for_the_guardian(stage: Stage) -> None:
+    run = stage.start([fork("VLLM::E\nleft 0\nx", mark("forged"), leave(3)), engine(), serve(notices=False)])
+    run.wait_until_ready("as-asked")
+    run.wait_for_mark("forged")
+    assert run.stop() == 0
+    assert len(run.attempts()) == 1
+
+
+def test_switched_off_it_does_not_mind_a_bad_variable_of_its_own(stage: Stage) -> None:
+    variables = {"SAFE_VLLM_OFF": "true", "SAFE_VLLM_STOP_TIMEOUT": "soon"}
+    run = stage.start([leave(7)], options=(), environment=variables)
+    assert run.finish() == 7
+    assert run.attempts()[0]["pid"] == run.process.pid
+
+
+IN_A_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+
+
+def test_p11_as_pid_1_a_stop_that_comes_before_anything_else_is_not_lost(stage: Stage) -> None:
+    profile = stage.root / "slow.yaml"
+    os.mkfifo(profile)
+    run = stage.start(serve_ok(), prefix=IN_A_CONTAINER, options=("--profile", str(profile)))
+    with profile.open("w") as file:  # it is being read now
+        (first,) = [process for process in below(os.getpid(), run.older) if "safe-vllm" in str(process)][-1:]
+        os.kill(first.pid, signal.SIGTERM)
+        file.write("name: slow\ndescription: slow\nladder:\n  - rung: as-asked\n")
+    assert run.finish() == 0
+    assert run.attempts() == []
+
+
+def test_p11_as_pid_1_it_steps_down_reaps_and_stops(stage: Stage) -> None:
+    orphan = fork("parent", fork("orphan", leave(0), double=True, leaves_session=True), leave(0))
+    run = stage.start([orphan, *ima_at_startup()], serve_ok(), prefix=IN_A_CONTAINER)
+    run.wait_until_ready()
+    assert not [process for process in below(os.getpid(), run.older) if "defunct" in str(process)]
+    (first,) = [process for process in below(os.getpid(), run.older) if "bin/safe-vllm" in str(process)][-1:]
+    os.kill(first.pid, signal.SIGTERM)
+    assert run.finish() == 0
+    assert run.survivors() == []
+
+
+def test_where_the_kernel_hides_its_figures_processes_are_followed_all_the_same(stage: Stage) -> None:
+    hidden = 'mount -t proc -o subset=pid proc /proc; exec "$0" "$@"'
+    prefix = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "/bin/sh", "-euc", hidden)
+    run = stage.start(serve_ok(), prefix=prefix)
+    run.wait_until_ready("as-asked")
+    (first,) = [process for process in below(os.getpid(), run.older) if "bin/safe-vllm" in str(process)][-1:]
+    os.kill(first.pid, signal.SIGTERM)
+    assert run.finish() == 0

@@ -21,7 +21,8 @@ from safe_vllm.attempt.event import (
     Tick,
     TreeGone,
 )
-from safe_vllm.attempt.lifecycle import Lifecycle, Timing
+from safe_vllm.attempt.lifecycle import Lifecycle
+from safe_vllm.attempt.timing import Timing
 
 TIMING = Timing(stop_timeout_s=60, fault_grace_s=20, start_timeout_s=None)
 STARTED = Lifecycle(TIMING).on(Spawned(), 0.0)[0]
@@ -117,10 +118,37 @@ def test_a_completed_request_disarms_a_fault_line() -> None:
     assert effects == []
 
 
-def test_a_fault_line_and_a_failing_request_end_it_at_once() -> None:
-    state, effects = after(SERVING, (10, FaultLine("CUDA error")), (30, Tick()), (31, CanaryAnswered("failed", "500")))
+def test_a_fault_line_and_two_failing_requests_end_it() -> None:
+    state, effects = after(SERVING, (10, FaultLine("CUDA error")), (30, Tick()), (31, CanaryAnswered("failed", "503")))
+    assert effects == [SendCanary()]
+    state, effects = after(state, (33, Tick()), (34, CanaryAnswered("failed", "500")))
     assert effects == [SendCanary(), Sweep(3.0)]
     assert state.ended_by_us is not None
+
+
+def test_a_moment_of_overload_after_a_fault_line_ends_nothing() -> None:
+    state, effects = after(
+        SERVING,
+        (10, FaultLine("CUDA error")),
+        (30, Tick()),
+        (31, CanaryAnswered("failed", "503")),
+        (33, Tick()),
+        (34, CanaryAnswered("answered")),
+        (500, Tick()),
+    )
+    assert effects == [SendCanary(), SendCanary()]
+    assert state.stage == "serving"
+
+
+def test_a_fault_line_that_no_engine_signed_needs_ten_times_the_silence_while_starting() -> None:
+    state, effects = after(STARTED, (10, FaultLine("CUDA error", is_of_engine=False)), (209, Tick()))
+    assert Sweep(3.0) not in effects
+    assert Sweep(3.0) in after(state, (211, Tick()))[1]
+
+
+def test_a_signal_without_a_name_is_a_signal_too() -> None:
+    state, _ = after(SERVING, (10, EngineEnded("VLLM::Worker", -40)))
+    assert state.armed_by == "VLLM::Worker was killed by signal 40"
 
 
 def test_a_fault_line_while_starting_waits_as_long_as_there_is_output() -> None:

@@ -20,15 +20,16 @@ MAY_IMPORT = {
     "machine": "errors data",
     "verdict": "errors",
     "policy": "plan.ladder plan.intent verdict.evidence errors",
-    "attempt": "plan.command plan.endpoint plan.intent "
+    "attempt": "early plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
     "record": VALUES,
     "announce": f"{VALUES} plan.explain record.events",
     "launcher": "errors known plan machine verdict policy attempt record announce",
     "known": "data verdict",
     "diagnosis": "errors known plan machine verdict announce",
-    "cli": "launcher plan.intent errors",
-    "__main__": "cli",
+    "cli": "launcher plan.intent errors early",
+    "__main__": "cli early",
+    "early": "",
 }
 """What each room may import besides its own modules; a room's name stands for all that is in it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 from collections.abc import Sequence
 
 from safe_vllm.machine.facts import Machine
@@ -11,7 +10,7 @@ from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference, ladder_line, variable_line
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.secrets import hide
-from safe_vllm.verdict.evidence import Evidence, Observations, Verdict
+from safe_vllm.verdict.evidence import Evidence, Observations, Verdict, signal_name
 
 TEXT_LIMIT = 300
 """Characters of a quoted line. Some of vLLM's are thousands long."""
@@ -98,7 +97,7 @@ def death(attempt: int, rung: Rung, seconds: float, observations: Observations, 
 def _ending(status: int | None) -> str:
     if status is None:
         return "vLLM was ended by safe-vllm"
-    return f"vLLM's exit status was {status}" if status >= 0 else f"vLLM was killed by {signal.Signals(-status).name}"
+    return f"vLLM's exit status was {status}" if status >= 0 else f"vLLM was killed by {signal_name(-status)}"
 
 
 def quoted(evidence: Evidence) -> str:

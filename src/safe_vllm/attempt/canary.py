@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import math
 from collections.abc import Iterator
 
 from safe_vllm.attempt.event import CanaryAnswered
-from safe_vllm.attempt.readiness import Answer, ask
+from safe_vllm.attempt.readiness import NO_ANSWER, Answer, ask
 from safe_vllm.plan.endpoint import Endpoint
 
 TIMEOUT_S = 300.0
@@ -25,7 +24,7 @@ def send(endpoint: Endpoint, timeout_s: float = TIMEOUT_S) -> CanaryAnswered:
         return _judge(ask(endpoint, "/v1/completions", timeout_s, _request(_model_name(models))))
     except TimeoutError:
         return CanaryAnswered("hung", f"{timeout_s:g} s")
-    except (OSError, http.client.HTTPException) as error:
+    except NO_ANSWER as error:
         return CanaryAnswered("failed", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 

@@ -6,16 +6,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.attempt import terminal
+from safe_vllm.early import STOP_SIGNALS
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.command import Command
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 # `-I -S`: nothing but the standard library is needed, and nothing the operator installed shall run here.
 _RUN_GUARDIAN = "import sys; sys.path.append(sys.argv.pop()); from safe_vllm.attempt.guardian import main; main()"
@@ -86,11 +85,16 @@ def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) ->
         words = [sys.executable, "-I", "-S", "-c", _RUN_GUARDIAN, *map(str, (brief, control_end, report_end)), source]
         try:
             # A session of its own: what kills our process group must not kill the one who is to end the tree.
-            pid = os.posix_spawn(sys.executable, words, {}, setsid=True)
+            pid = os.posix_spawn(sys.executable, words, _needed_by_python(command.environment), setsid=True)
         except OSError as error:
             hint = "check the limits on processes and memory"
             raise Trouble(f"no process can be started: {error.strerror}", hint=hint, status=Status.PASSING) from error
     return Child(pid, control, report, stdout, stderr)
+
+
+def _needed_by_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what an interpreter may need to start at all; the rest of the environment is none of the guardian's."""
+    return {name: environment[name] for name in ("LD_LIBRARY_PATH",) if name in environment}
 
 
 def _channel(descriptor: int) -> tuple[int, int]:

@@ -17,6 +17,8 @@ class FaultLine:
 
     text: str
     is_coredump: bool = False
+    is_of_engine: bool = True
+    """Whether an engine or worker process signed it, rather than anybody."""
 
 
 @dataclass(frozen=True)

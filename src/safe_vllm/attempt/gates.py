@@ -18,6 +18,6 @@ def is_taken(endpoint: Endpoint) -> bool:
                 client.connect(endpoint.uds)
         else:
             socket.create_connection((endpoint.host, endpoint.port), CONNECT_TIMEOUT_S).close()
-    except OSError:
+    except (OSError, ValueError):  # also a name that no resolver takes
         return False
     return True

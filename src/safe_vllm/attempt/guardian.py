@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -179,6 +180,9 @@ def _let_go(output: set[int]) -> None:
     """Hold none of the leader's pipes and none of the operator's; stderr stays, for a bug of ours to be seen."""
     for descriptor in output:
         os.close(descriptor)
+    # One descriptor per process is needed, and the leader has its own limit by now.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

@@ -21,35 +21,23 @@ from safe_vllm.attempt.event import (
     Tick,
     TreeGone,
 )
+from safe_vllm.attempt.timing import (
+    CANARY_AGAIN_S,
+    COREDUMP_CAP_S,
+    HEALTH_EVERY_S,
+    HEALTH_GROWTH,
+    HEALTH_SOON_S,
+    HURRY_S,
+    PATIENCE,
+    SETTLE_S,
+    SIGNAL_AGAIN_S,
+    START_STOP_GRACE_S,
+    SWEEP_GRACE_S,
+    Timing,
+)
+from safe_vllm.verdict.evidence import signal_name
 
 Stage = Literal["starting", "proving", "serving", "ending", "over"]
-
-HEALTH_EVERY_S = 1.0
-HEALTH_SOON_S = 0.1
-HEALTH_GROWTH = 0.05
-"""A young server is asked often, one that is older than 18 seconds every second."""
-CANARY_AGAIN_S = 2.0
-START_STOP_GRACE_S = 8.0
-"""A stop during start-up: there are no requests to finish, and vLLM may have swallowed the signal."""
-SIGNAL_AGAIN_S = 2.0
-HURRY_S = 5.0
-"""What a second stop signal leaves of the deadline."""
-SETTLE_S = 10.0
-"""vLLM ends by itself two to four seconds after an engine process died, later on a busy machine; its words on the way
-are worth having."""
-SWEEP_GRACE_S = 3.0
-"""From the leader's end, or our decision to end it, until SIGKILL for whatever is left."""
-COREDUMP_CAP_S = 600.0
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The limits that concern one attempt, in seconds."""
-
-    stop_timeout_s: float
-    fault_grace_s: float
-    start_timeout_s: float | None
-
 
 Step = tuple["Lifecycle", tuple[Effect, ...]]
 
@@ -73,6 +61,8 @@ class Lifecycle:
     has_lost_engine: bool = False
     """An engine process was killed: no answer of another one makes that good."""
     armed_at: float | None = None
+    grace_s: float = 0.0
+    """How long that line may stand before we act on it."""
     act_at: float | None = None
     ask_at: float | None = None
     kill_at: float | None = None
@@ -121,12 +111,12 @@ class Lifecycle:
                 return self._on_health(is_ok, now)
             case CanaryAnswered(result, detail):
                 return self._on_canary(result, detail, now)
-            case FaultLine(text, is_coredump):
-                return self._on_fault_line(text, is_coredump, now), ()
+            case FaultLine(text, is_coredump, is_of_engine):
+                return self._on_fault_line(text, is_coredump, is_of_engine, now), ()
             case EngineEnded(title, status):
                 return self._on_engine_end(title, status, now), ()
             case Output() if self.stage == "starting" and self.armed_by and not self.is_confirmed:
-                return replace(self, act_at=now + self.timing.fault_grace_s), ()
+                return replace(self, act_at=now + self.grace_s), ()
             case Completed() if not self.is_confirmed:
                 return self._disarmed(), ()
         return self, ()
@@ -162,20 +152,23 @@ class Lifecycle:
 
     def _on_canary_failed(self, detail: str, now: float) -> Step:
         failed = replace(self, canary="failed")
-        if self.stage == "serving":
-            return failed._end(f"a real request failed after a fault line ({detail})")
+        if self.stage == "serving" and self.canary == "failed":
+            return failed._end(f"real requests failed after a fault line ({detail})")
+        if self.stage == "serving":  # one failure may be a moment of overload
+            return replace(failed, ask_at=now + CANARY_AGAIN_S), ()
         if self.act_at is not None:
             return replace(failed, ask_at=now + CANARY_AGAIN_S), ()
         # vLLM usually ends by itself now, and its own words are worth having.
         act_at = now + self.timing.fault_grace_s
         return replace(failed, ask_at=now + CANARY_AGAIN_S, act_at=act_at, is_confirmed=True, armed_by=detail), ()
 
-    def _on_fault_line(self, text: str, is_coredump: bool, now: float) -> Lifecycle:
+    def _on_fault_line(self, text: str, is_coredump: bool, is_of_engine: bool, now: float) -> Lifecycle:
+        grace_s = self.timing.fault_grace_s * (PATIENCE if self.stage == "starting" and not is_of_engine else 1)
         armed_at = self.armed_at if self.armed_at is not None else now
-        armed = replace(self, armed_by=self.armed_by or text, armed_at=armed_at)
+        armed = replace(self, armed_by=self.armed_by or text, armed_at=armed_at, grace_s=grace_s)
         if is_coredump:  # a core file is being written: let it be finished
-            return replace(armed, act_at=min(now + self.timing.fault_grace_s, armed_at + COREDUMP_CAP_S))
-        return armed if self.act_at is not None else replace(armed, act_at=now + self.timing.fault_grace_s)
+            return replace(armed, act_at=min(now + grace_s, armed_at + COREDUMP_CAP_S))
+        return armed if self.act_at is not None else replace(armed, act_at=now + grace_s)
 
     def _disarmed(self) -> Lifecycle:
         return replace(self, armed_by=None, armed_at=None, act_at=None, is_confirmed=False)
@@ -184,7 +177,7 @@ class Lifecycle:
         if status is None or status >= 0 or status in (-signal.SIGTERM, -signal.SIGINT):
             return self
         act_at = now + min(SETTLE_S, self.timing.fault_grace_s)
-        witness = f"{title} was killed by {signal.Signals(-status).name}"
+        witness = f"{title} was killed by {signal_name(-status)}"
         return replace(self, act_at=act_at, is_confirmed=True, has_lost_engine=True, armed_by=self.armed_by or witness)
 
     def _act(self, now: float) -> Step:
@@ -196,7 +189,7 @@ class Lifecycle:
             return self._end(witness if self.canary == "failed" else f"vLLM did not end by itself after: {witness}")
         if self.stage == "proving":  # the canary that is under way will tell
             return replace(self, act_at=None), ()
-        return self._end(f"no sign of life for {self.timing.fault_grace_s:g} s after: {self.armed_by}")
+        return self._end(f"no sign of life for {self.grace_s:g} s after: {self.armed_by}")
 
     def _calm(self, stage: Stage) -> Lifecycle:
         return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None)

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
-from safe_vllm.attempt.child import STOP_SIGNALS
 from safe_vllm.attempt.relay import Outlet
+from safe_vllm.early import STOP_SIGNALS, let_signals_come
+
+LONGEST_WAIT_MS = 3_600_000
+"""poll(2) cannot wait longer than 24 days; to wake once an hour costs nothing."""
 
 Callback = Callable[[], None]
 T = TypeVar("T")
@@ -47,6 +50,7 @@ class Loop:
             if number not in ignored:
                 signal.signal(number, lambda *_: None)
         self._handled = frozenset(STOP_SIGNALS) - ignored
+        let_signals_come()
 
     def watch(self, descriptor: int, callback: Callback) -> None:
         """Call back whenever the descriptor has something to read, or has ended."""
@@ -85,7 +89,7 @@ class Loop:
 
     def turn(self, until: float | None) -> None:
         """Wait for one round of events, at most until the given monotonic time, and handle them."""
-        wait_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
+        wait_ms = None if until is None else min(max(0.0, until - time.monotonic()) * 1000, LONGEST_WAIT_MS)
         for outlet in self._outlets:
             if outlet.is_blocked:
                 self._poller.register(outlet.fileno(), select.POLLOUT)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from safe_vllm.plan.endpoint import Endpoint
 
 HEALTH_TIMEOUT_S = 10.0
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError, ArithmeticError, RecursionError)
+"""What an address that leads nowhere, or a server that talks nonsense, ends in."""
 ANSWER_LIMIT_BYTES = 1024 * 1024
 
 
@@ -71,5 +73,5 @@ def is_healthy(endpoint: Endpoint) -> bool:
     """Return whether ``/health`` says 200."""
     try:
         return ask(endpoint, "/health", HEALTH_TIMEOUT_S).status == 200
-    except (OSError, http.client.HTTPException):
+    except NO_ANSWER:
         return False

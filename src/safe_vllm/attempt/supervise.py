@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from safe_vllm.attempt import effect, event, orphans, relay
 from safe_vllm.attempt.child import Child, spawn
 from safe_vllm.attempt.event import Event
-from safe_vllm.attempt.lifecycle import Lifecycle, Timing
+from safe_vllm.attempt.lifecycle import Lifecycle
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.attempt.streams import Streams
+from safe_vllm.attempt.timing import Timing
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
@@ -65,6 +67,7 @@ class _Attempt:
     ends: list[ProcessEnd] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     spawn_error: int | None = None
+    has_started: bool = False
     unread_report: bytes = b""
     guardian_has_ended: bool = False
     stops_seen: int = 0
@@ -118,7 +121,8 @@ class _Attempt:
 
     def _on_evidence(self, evidence: Evidence) -> None:
         if evidence.arms:
-            self.happen(event.FaultLine(evidence.text, evidence.fault == "gpu-coredump"))
+            is_coredump = evidence.fault == "gpu-coredump"
+            self.happen(event.FaultLine(evidence.text, is_coredump, is_coredump or evidence.process is not None))
         elif evidence.signature == ANSWERED:
             self.happen(event.Completed())
 
@@ -136,6 +140,7 @@ class _Attempt:
     def _on_report_line(self, words: list[str]) -> None:
         match words:
             case ["started", _]:
+                self.has_started = True
                 self.happen(event.Spawned())
             case ["unspawnable", number]:
                 self.spawn_error = int(number)
@@ -218,6 +223,9 @@ def run(loop: Loop, order: Order) -> Ended:
     is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
     if is_lost:
         orphans.end_all_but(spared)
+        if not attempt.has_started:
+            hint = "its own words are above; please report them"
+            raise Trouble("the guardian process could not do its work", hint=hint, status=Status.BUG)
     attempt.happen(event.TreeGone())
     loop.unwatch(child.report)
     child.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -74,13 +75,19 @@ def title(pid: int) -> str:
     """Return what a process calls itself: its title where it set one, else the kernel's name for it."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            first = file.read().split(b"\0", 1)[0].decode(errors="replace").strip()
+            first = _printable(file.read().split(b"\0", 1)[0])
         if first.startswith("VLLM::"):
             return first
         with open(f"/proc/{pid}/comm", "rb") as file:
-            return file.read().decode(errors="replace").strip()
+            return _printable(file.read())
     except OSError:
         return ""
+
+
+def _printable(name: bytes) -> str:
+    """Return a name as text; a process may call itself anything, but not so that it looks like two lines."""
+    text = name.decode(errors="replace").strip()
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def open_pidfd(known: Process) -> int | None:
@@ -89,19 +96,35 @@ def open_pidfd(known: Process) -> int | None:
         descriptor = os.pidfd_open(known.pid)
     except OSError:
         return None
-    now = process(known.pid)
-    if now is None or now.started != known.started:
+    if not _is_still(known):
         os.close(descriptor)
         return None
     return descriptor
 
 
+def _is_still(known: Process) -> bool:
+    now = process(known.pid)
+    return now is not None and now.started == known.started
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
 def send(known: Process, number: int) -> None:
     """Send a signal to exactly this process; nothing happens when it has ended."""
-    descriptor = open_pidfd(known)
-    if descriptor is None:
+    try:
+        descriptor = os.pidfd_open(known.pid)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE) and _is_still(known):  # better a small risk than a survivor
+            _kill(known.pid, number)
         return
     try:
+        if not _is_still(known):
+            return
         signal.pidfd_send_signal(descriptor, number)
     except OSError:
         pass

@@ -24,7 +24,7 @@ class Watch:
         self._poller = poller
         self._titles: dict[int, str] = {}
         self._by_descriptor: dict[int, int] = {}
-        self._last_pid = b""
+        self._last_pid: bytes | None = b""
         self._seen: set[int] = set()
         self._born = time.monotonic()
         self._next_look = 0.0
@@ -39,9 +39,8 @@ class Watch:
             return
         began = time.thread_time()
         self._next_look = now + self.pause_s(now)
-        with open("/proc/loadavg", "rb") as file:  # its last field is the newest process number
-            last_pid = file.read().rsplit(b" ", 1)[-1]
-        if last_pid != self._last_pid:
+        last_pid = _newest()
+        if last_pid is None or last_pid != self._last_pid:
             self._last_pid = last_pid
             self._add_new()
         for pid, name in self._titles.items():  # vLLM renames its processes, more than once
@@ -79,6 +78,15 @@ class Watch:
         os.close(descriptor)
         del self._titles[pid]
         return pid, status, name
+
+
+def _newest() -> bytes | None:
+    """Return the newest process number, the last field of ``/proc/loadavg``; ``None`` where it is hidden."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            return file.read().rsplit(b" ", 1)[-1]
+    except OSError:
+        return None
 
 
 def _better(known: str, seen: str) -> str:

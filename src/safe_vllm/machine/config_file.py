@@ -18,7 +18,9 @@ def config_of(words: Sequence[str]) -> Mapping[str, object] | None:
     vLLM takes only the form of two words; ``--config=FILE`` is accepted and ignored.
     """
     named = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--config"]
-    text = text_of(Path(named[0])) if len(named) == 1 and named[0].endswith((".yaml", ".yml")) else None
+    is_named = len(named) == 1 and named[0].endswith((".yaml", ".yml"))
+    # Only a regular file: what is read from a FIFO would be gone for vLLM.
+    text = text_of(Path(named[0])) if is_named and Path(named[0]).is_file() else None
     return _mapping(text, named[0]) if text else None
 
 

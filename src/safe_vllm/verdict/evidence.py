@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +29,14 @@ LETHAL = frozenset(
     "library-exec-failed engine-signal board".split()
 )
 """Faults that no process survives."""
+
+
+def signal_name(number: int) -> str:
+    """Return what people call a signal; real-time ones have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @dataclass(frozen=True)
