@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,9 @@ PLACES = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STA
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what the tests have for HOME and the like."""
     adopt_orphans()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # ignored under nohup or in the background
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     root = tmp_path_factory.mktemp("places")
     for name in PLACES:
         (root / name).mkdir(mode=0o700)
