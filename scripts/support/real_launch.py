@@ -94,9 +94,9 @@ class RealLaunch:
         self.wait_for("the event ready", lambda: len(self.events("ready")) >= count)
         return self.events("ready")[count - 1]
 
-    def complete(self) -> str:
+    def complete(self, prompt: str = "Once upon a time") -> str:
         """Return the server's answer to a real request."""
-        request = {"model": str(self.model), "prompt": "Once upon a time", "max_tokens": 8, "ignore_eos": True}
+        request = {"model": str(self.model), "prompt": prompt, "max_tokens": 8, "ignore_eos": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=STOP_S)
         try:
             connection.request("POST", "/v1/completions", json.dumps(request), {"Content-Type": "application/json"})
@@ -109,6 +109,11 @@ class RealLaunch:
         if answer.status != 200:
             raise NotAsTold(f"a completion was answered with {answer.status}: {body[:300]!r}")
         return str(json.loads(body)["choices"][0]["text"])
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass: what must not happen offers no condition to wait for."""
+        until = time.monotonic() + seconds
+        self.wait_for("time to pass", lambda: time.monotonic() > until)
 
     def finish(self, deadline_s: float = START_S) -> int:
         """Wait for the end and return the status; a signal is a negative number."""

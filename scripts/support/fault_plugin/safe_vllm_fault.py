@@ -30,6 +30,12 @@ For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 """  # noqa: E501
 
+# What torch says when an allocation fails (c10/cuda/CUDACachingAllocator.cpp).
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. "
+    "GPU 0 has a total capacity of 178.35 GiB of which 1.21 GiB is free."
+)
+
 # What FlashInfer writes when its tuning begins: one log line, then a progress bar that ends in no newline.
 TUNING_BEGINS = """\
 {time},000 - INFO - autotuner.py:622 - flashinfer.jit: [Autotuner]: Autotuning process starts ...
@@ -43,7 +49,7 @@ class Fault:
     at: str
     """``load``, ``startup`` (where kernels are tuned and graphs captured) or ``inference``."""
     how: str
-    """``exception``, ``segv``, ``abort``, ``kill`` or ``hang``."""
+    """``exception``, ``out-of-memory``, ``segv``, ``abort``, ``kill`` or ``hang``."""
     when: str = "always"
     """``always``, or only while a setting is on: ``autotune`` or ``expert-parallel``."""
     after: int = 0
@@ -84,6 +90,13 @@ def raise_illegal_access() -> NoReturn:
     raise torch.AcceleratorError(ILLEGAL_ACCESS)
 
 
+def raise_out_of_memory() -> NoReturn:
+    """Raise what torch raises when the GPU is full."""
+    import torch
+
+    raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+
 def strike(fault: Fault) -> None:
     """Let the fault happen."""
     if fault.when == "autotune":
@@ -92,6 +105,8 @@ def strike(fault: Fault) -> None:
     sys.stdout.flush()
     if fault.how == "exception":
         raise_illegal_access()
+    if fault.how == "out-of-memory":
+        raise_out_of_memory()
     if fault.how == "abort":
         os.abort()
     if fault.how in SIGNALS:
