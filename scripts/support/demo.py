@@ -15,7 +15,7 @@ sys.path[:0] = [str(SUPPORT.parents[1] / "tests")]
 
 import real_launch  # noqa: E402  needs the path above
 import tiny_model  # noqa: E402
-from real_launch import EXPERT_PARALLEL, NotAsTold, RealLaunch  # noqa: E402
+from real_launch import EXPERT_PARALLEL, NotAsTold, RealLaunch, cpu_environment  # noqa: E402
 
 QUIET_S = 15.0
 """So long nothing may be seen to happen before a person is told that all is well."""
@@ -100,7 +100,10 @@ def play(story: Story, safe_vllm: Path, vllm: Path, model: Path, place: Path) ->
         environment=story.environment,
         meanwhile=Narrator(),
     ) as launch:
-        say(f"$ {shlex.join(launch.command)}")
+        variables = " ".join(
+            f"{name}={shlex.quote(value)}" for name, value in {**cpu_environment(), **story.environment}.items()
+        )
+        say(f"$ {variables} {shlex.join(launch.command)}")
         say(f"all output is in {launch.place}; one start of vLLM takes about half a minute")
         ready = launch.wait_until_ready()
         answer = launch.complete()

@@ -8,6 +8,7 @@ from safe_vllm.announce.banner import quoted
 from safe_vllm.plan.ladder import LESS_PARALLEL, NO_AUTOTUNE, NO_EXPERT_PARALLEL, TRITON
 from safe_vllm.verdict.evidence import Evidence, Verdict
 
+NOTHING = "nothing: it was asked to stop"
 ACTIONS = {
     "retry-safer": "start it again with safer settings",
     "retry-same": "start it again as it was; it may pass by itself",
@@ -48,17 +49,16 @@ def as_lines(verdict: Verdict, relieves: Mapping[str, frozenset[str]], links: Se
         f"fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
         f"MoE backend {verdict.backend or 'not named in the log'}",
     ]
-    lines += [("root  " if first else "then  ") + quoted(found) for first, found in _worth_showing(verdict)]
-    lines += [f"what to do: {ACTIONS[verdict.action]}"]
+    lines += [f"{found.kind}  {quoted(found)}" for found in _worth_showing(verdict)]
+    lines += [f"what to do: {NOTHING if verdict.fault == 'stopped' else ACTIONS[verdict.action]}"]
     if verdict.action == "retry-safer":
         lines += _rungs(verdict.suspect, relieves)
     lines += [f"  {advice}" for advice in verdict.advice]
     return [*lines, *(f"see {link}" for link in links)]
 
 
-def _worth_showing(verdict: Verdict) -> list[tuple[bool, Evidence]]:
-    telling = [found for found in verdict.evidence if found.kind in ("root", "echo")][:LINES_LIMIT]
-    return [(place == 0, found) for place, found in enumerate(telling)]
+def _worth_showing(verdict: Verdict) -> list[Evidence]:
+    return [found for found in verdict.evidence if found.kind in ("root", "echo")][:LINES_LIMIT]
 
 
 def _rungs(suspect: str, relieves: Mapping[str, frozenset[str]]) -> list[str]:

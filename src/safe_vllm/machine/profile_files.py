@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from safe_vllm.errors import Trouble
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.facts import ProfileFile
 
 PACKAGE = Path(__file__).parent.parent
@@ -26,7 +26,8 @@ def read_profiles(
     if asked is None:
         return tuple(_read(path) for path in files.values())
     if asked not in files:
-        raise Trouble(f"no profile is called {asked!r}", hint=f"there are: {', '.join(sorted(files))}")
+        hint = f"there are: {', '.join(sorted(files))}"
+        raise Trouble(f"no profile is called {asked!r}", hint=hint, status=Status.USAGE)
     return (_read(files[asked]),)
 
 
