@@ -19,6 +19,7 @@ from scenes import (
     argparse_error,
     fork,
     ima_at_startup,
+    leave,
     mark,
     serve,
     serve_ok,
@@ -105,6 +106,15 @@ def test_a_flood_arrives_unchanged_and_leaves_us_as_small_as_before(
     path.unlink()
     assert size > megabytes * 1_000_000
     assert peak_kib < 64 * 1024
+
+
+def test_one_fault_line_in_the_middle_of_a_flood_is_found(stage: Stage) -> None:
+    flood = write("stdout", BLOCKS["in-lines"], times=100_000_000 // len(BLOCKS["in-lines"]) + 1, numbered=True)
+    run = stage.start([flood, *ima_at_startup()[:1], flood, leave(1)], argparse_error())
+    ended = run.wait_for_event("attempt-ended")
+    assert run.finish() == 70
+    run.stdout_path.unlink()
+    assert (ended["fault"], ended["evidence"][0]["kind"]) == ("illegal-memory-access", "root")
 
 
 def _length_of_ours_before(path: Path, block: bytes) -> int:
