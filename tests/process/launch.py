@@ -50,7 +50,7 @@ class Launch:
         while not (value := condition()):
             if time.monotonic() > until:
                 raise AssertionError(f"waited {deadline_s:g} s in vain for: {what}")
-            time.sleep(0.02)
+            time.sleep(0.05)
         return value
 
     def wait_until_ready(self, rung: str | None = None) -> None:

@@ -81,12 +81,17 @@ def test_a_line_that_is_not_finished_passes_at_once(stage: Stage) -> None:
 
 
 LINES = b"{} " + bytes(range(11, 256)) + b"\n"
-BLOCKS = {"in-lines": LINES * 250, "in-one-endless-line": LINES.replace(b"\n", b" ") * 250}
+ACCESS = b'(APIServer pid=1) INFO:     10.0.0.7:53007 - "POST /v1/completions HTTP/1.1" 200 OK\n'
+BLOCKS = {
+    "as-usual": b"{} " + ACCESS * 600,
+    "in-lines": LINES * 250,
+    "in-one-endless-line": LINES.replace(b"\n", b" ") * 250,
+}
 
 
 @pytest.mark.parametrize(
     ("stream", "kind", "megabytes"),
-    [("stdout", "in-lines", 200), ("stderr", "in-lines", 20), ("stdout", "in-one-endless-line", 20)],
+    [("stdout", "as-usual", 200), ("stderr", "in-lines", 20), ("stdout", "in-one-endless-line", 20)],
 )
 def test_a_flood_arrives_unchanged_and_leaves_us_as_small_as_before(
     stage: Stage, stream: str, kind: str, megabytes: int
@@ -109,7 +114,7 @@ def test_a_flood_arrives_unchanged_and_leaves_us_as_small_as_before(
 
 
 def test_one_fault_line_in_the_middle_of_a_flood_is_found(stage: Stage) -> None:
-    flood = write("stdout", BLOCKS["in-lines"], times=100_000_000 // len(BLOCKS["in-lines"]) + 1, numbered=True)
+    flood = write("stdout", BLOCKS["as-usual"], times=100_000_000 // len(BLOCKS["as-usual"]) + 1, numbered=True)
     run = stage.start([flood, *ima_at_startup()[:1], flood, leave(1)], argparse_error())
     ended = run.wait_for_event("attempt-ended")
     assert run.finish() == 70
