@@ -220,7 +220,7 @@ class Launch:
             reason=verdict.reason,
             status=observations.leader_status,
             ended=[{"title": end.name, "status": end.status} for end in observations.ends],
-            evidence=banner.shown(verdict.evidence),
+            evidence=banner.shown(verdict),
         )
 
     def _announce_step(self, pause_s: float) -> None:

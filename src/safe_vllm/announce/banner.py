@@ -89,8 +89,7 @@ def death(attempt: int, rung: Rung, seconds: float, observations: Observations, 
         f"  fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
         f"MoE backend {verdict.backend or 'not named'}; {_ending(observations.leader_status)}",
     ]
-    root = next((found for found in verdict.evidence if found.kind in ("root", "echo")), None)
-    lines += [f"  {quoted(root)}"] if root and root.text[-TELLING:] not in verdict.reason else []
+    lines += [f"  {quoted(root)}" for root in telling(verdict, 1) if root.text[-TELLING:] not in verdict.reason]
     return lines + [f"  {advice}" for advice in verdict.advice]
 
 
@@ -105,10 +104,15 @@ def quoted(evidence: Evidence) -> str:
     return f"line {evidence.number} of its output: {_shortened(evidence.text)}"
 
 
-def shown(evidence: Sequence[Evidence]) -> list[dict[str, object]]:
+def telling(verdict: Verdict, limit: int) -> list[Evidence]:
+    """Return the first lines that a verdict rests on, the root before what came of it."""
+    return [found for found in verdict.evidence if found.kind in ("root", "echo")][:limit]
+
+
+def shown(verdict: Verdict) -> list[dict[str, object]]:
     """Return the lines that a verdict rests on, as an event holds them."""
-    telling = [found for found in evidence if found.kind in ("root", "echo")][:LINES_LIMIT]
-    return [{"line": found.number, "text": _shortened(found.text), "kind": found.kind} for found in telling]
+    lines = telling(verdict, LINES_LIMIT)
+    return [{"line": found.number, "text": _shortened(found.text), "kind": found.kind} for found in lines]
 
 
 def _shortened(text: str) -> str:

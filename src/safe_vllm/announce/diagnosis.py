@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from safe_vllm.announce.banner import quoted
+from safe_vllm.announce.banner import quoted, telling
 from safe_vllm.plan.ladder import LESS_PARALLEL, NO_AUTOTUNE, NO_EXPERT_PARALLEL, TRITON
-from safe_vllm.verdict.evidence import Evidence, Verdict
+from safe_vllm.verdict.evidence import Verdict
 
 NOTHING = "nothing: it was asked to stop"
 ACTIONS = {
@@ -49,16 +49,12 @@ def as_lines(verdict: Verdict, relieves: Mapping[str, frozenset[str]], links: Se
         f"fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
         f"MoE backend {verdict.backend or 'not named in the log'}",
     ]
-    lines += [f"{found.kind}  {quoted(found)}" for found in _worth_showing(verdict)]
+    lines += [f"{found.kind}  {quoted(found)}" for found in telling(verdict, LINES_LIMIT)]
     lines += [f"what to do: {NOTHING if verdict.fault == 'stopped' else ACTIONS[verdict.action]}"]
     if verdict.action == "retry-safer":
         lines += _rungs(verdict.suspect, relieves)
     lines += [f"  {advice}" for advice in verdict.advice]
     return [*lines, *(f"see {link}" for link in links)]
-
-
-def _worth_showing(verdict: Verdict) -> list[Evidence]:
-    return [found for found in verdict.evidence if found.kind in ("root", "echo")][:LINES_LIMIT]
 
 
 def _rungs(suspect: str, relieves: Mapping[str, frozenset[str]]) -> list[str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safe_vllm.attempt import effect, event, orphans, relay
+from safe_vllm.attempt import effect, event, orphans
 from safe_vllm.attempt.child import Child, spawn
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.lifecycle import Lifecycle
@@ -212,7 +212,7 @@ def run(loop: Loop, order: Order) -> Ended:
     spared = orphans.bystanders()
     started_at = time.monotonic()
     state = Lifecycle(order.timing, order.wants_canary, order.endpoint is not None, spawned_at=started_at)
-    child = spawn(order.command, order.ignored, has_one_stream=relay.is_one_stream())
+    child = spawn(order.command, order.ignored, has_one_stream=loop.stdout is loop.stderr)
     attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at)
     loop.expect(child.pid)
     loop.watch(child.report, attempt.on_report)
