@@ -79,6 +79,23 @@ class ProcessEnd:
 
 
 @dataclass(frozen=True)
+class Setup:
+    """The software and hardware that ran, as far as anything told. ``None``: nothing did."""
+
+    vllm: str | None = None
+    """Version."""
+    flashinfer: str | None = None
+    """Version."""
+    gpu: str | None = None
+    """Name, such as ``NVIDIA B200``."""
+    compute_capability: str | None = None
+    architecture: str | None = None
+    """As ``uname -m`` prints it."""
+    attention_backend: str | None = None
+    all2all_backend: str | None = None
+
+
+@dataclass(frozen=True)
 class Observations:
     """Everything seen of one attempt that bears on why it ended."""
 
@@ -90,6 +107,7 @@ class Observations:
     """The last phase that was reached before anything went wrong."""
     backend: str | None = None
     """The MoE backend that vLLM said it uses."""
+    setup: Setup = Setup()
     health_answered: bool = False
     was_ready: bool = False
     canary: Literal["unsent", "answered", "failed", "hung"] = "unsent"
@@ -117,6 +135,10 @@ class Verdict:
     evidence: tuple[Evidence, ...] = ()
     """The lines it rests on, the root first."""
     advice: tuple[str, ...] = ()
+    """What an expert would try, one sentence each."""
+    links: tuple[str, ...] = ()
+    """Where the advice comes from."""
+    setup: Setup = Setup()
     exit_status: int | None = None
     """For ``stop``: the status that the launch ends with."""
     before_ready: bool = True
