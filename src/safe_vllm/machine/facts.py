@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+WeightFormat = Literal["bf16", "fp8", "nvfp4", "mxfp4", "mxfp8", "int4", "int8"]
+"""``bf16``: any unquantised one. ``int4``: under 16-bit activations. ``int8``: what vLLM calls ``Int8`` for experts."""
 
 
 @dataclass(frozen=True)
@@ -14,9 +19,9 @@ class Gpu:
     compute_capability: str | None = None
     """Major and minor, such as ``10.0``."""
     memory_mib: int | None = None
-    """In all, as NVML tells it."""
+    """In all, as NVML tells it; ``None`` also where GPU and CPU share their memory."""
     is_slice: bool = False
-    """Whether it is a part of a GPU (MIG)."""
+    """Whether it is a part of a GPU (MIG); it then has the name of the whole."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,16 @@ class Installation:
     """vLLM's version."""
     torch: str | None = None
     torch_cuda: str | None = None
-    """The CUDA release that torch was built for, such as ``12.8``; ``None`` for a CPU build."""
+    """The CUDA release that torch was built for, such as ``12.8``; ``None`` for a build without CUDA."""
     flashinfer: str | None = None
     """Version of flashinfer-python."""
     flashinfer_cubin: str | None = None
     flashinfer_jit_cache: str | None = None
+    """May say which CUDA it was built for, such as ``0.6.12+cu130``."""
+    torch_rocm: str | None = None
+    """The HIP release that torch was built for, such as ``7.0.51831``; ``None`` for a build without ROCm."""
+    cuda_runtime: str | None = None
+    """Version of the CUDA runtime that pip installed for torch, such as ``12.8.90``."""
     surface: Surface | None = None
     """``None``: the source was not found or not looked at."""
 
@@ -61,12 +71,14 @@ class ModelShape:
     experts: int | None = None
     """Zero: a dense model."""
     moe_intermediate_size: int | None = None
-    weight_format: str | None = None
-    """Of the experts: ``bf16`` (any unquantised one), ``fp8``, ``nvfp4``, ``mxfp4``, ``mxfp8``, ``int4``, ``int8``."""
+    weight_format: WeightFormat | None = None
+    """Of the experts; of a dense model, of its linear layers. ``None``: another one, several, or not told."""
     block_size: int | None = None
     """Values along the width of an expert that share a scale, where the weights are quantised in blocks."""
     context_length: int | None = None
     """The most tokens that the model is made for."""
+    is_guess: bool = False
+    """Whether it was only concluded from the model's name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,11 @@ class Machine:
     cuda_libraries: tuple[CudaLibrary, ...] = ()
     """All directories with a CUDA runtime that were found, the best one for this machine first."""
     model: ModelShape | None = None
-    """``None`` when the model is not a directory on this machine or has no readable ``config.json``."""
+    """``None``: no readable ``config.json`` was found for it on this machine."""
+
+
+Place = tuple[str | int, ...]
+"""Keys and indices that lead to a value in what a YAML file holds."""
 
 
 @dataclass(frozen=True)
@@ -111,3 +127,9 @@ class ProfileFile:
     path: str
     content: object
     """Mappings, lists and scalars, as YAML gives them."""
+    lines: Mapping[Place, int] = field(default_factory=dict)
+    """The line of each value."""
+    origin: str = "file"
+    """Where it was found: ``shipped``, ``system``, ``user``, ``directory`` (given) or ``file`` (given)."""
+    base: ProfileFile | None = None
+    """What it extends."""

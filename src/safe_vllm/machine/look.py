@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.gpus import gpus
-from safe_vllm.machine.libraries import cuda12_directories
-from safe_vllm.machine.model import candidates, shape
-from safe_vllm.machine.packages import installation
+from safe_vllm.machine.libraries import cuda12_directories, cuda_libraries
+from safe_vllm.machine.model import shape
+from safe_vllm.machine.model_flags import asked
+from safe_vllm.machine.packages import survey
+from safe_vllm.machine.surface import surface
 
 
 def look(
@@ -25,12 +28,17 @@ def look(
     """Return this machine and what is installed on it; ``vllm`` is the resolved path of the executable."""
     architecture = architecture or platform.machine()
     seen = gpus(environment, root)
+    found = survey(vllm, environment, root)
     return Machine(
         architecture=architecture,
         gpus=seen.found,
         gpu_note=seen.note,
         has_driver=seen.has_driver,
-        installation=installation(vllm, environment, root),
+        driver=seen.driver,
+        driver_cuda=seen.driver_cuda,
+        visible_devices=environment.get("CUDA_VISIBLE_DEVICES"),
+        installation=replace(found.installation, surface=surface(found.package("vllm"), environment, root)),
         cuda12_libraries=cuda12_directories(architecture, root),
-        model=shape(candidates(words, config)),
+        cuda_libraries=cuda_libraries(architecture, found.places, environment, root),
+        model=shape(asked(words, config), environment),
     )

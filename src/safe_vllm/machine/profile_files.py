@@ -1,8 +1,9 @@
-"""Finds profiles and reads them. What they mean is ``plan.profile``'s business."""
+"""Finds profiles and reads them, with what they extend. What they mean is ``plan.profile``'s business."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.errors import Status, Trouble
@@ -11,6 +12,21 @@ from safe_vllm.machine.facts import ProfileFile
 PACKAGE = Path(__file__).parent.parent
 SYSTEM = "/etc/safe-vllm/profiles"
 ENDINGS = (".yaml", ".yml")
+SIZE_LIMIT = 1 << 20
+"""Bytes. Whatever is larger was not meant to be a profile."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that may be a profile."""
+
+    path: Path
+    origin: str
+    """``shipped``, ``system``, ``user``, ``directory`` (given) or ``file`` (given)."""
+
+
+Shelf = Mapping[str, Sequence[Found]]
+"""All files by name; of those with one name the last counts, and it may extend the one before."""
 
 
 def read_profiles(
@@ -20,26 +36,27 @@ def read_profiles(
 
     Of two with one name the later directory wins: shipped, the system's, the user's, ``extra``.
     """
-    if asked is not None and (asked.endswith(ENDINGS) or "/" in asked):
-        return (_read(Path(asked)),)
-    files = profile_files(extra, environment, system=system)
+    shelf = profile_files(extra, environment, system=system)
     if asked is None:
-        return tuple(_read(path) for path in files.values())
-    if asked not in files:
-        hint = f"there are: {', '.join(sorted(files))}"
-        raise Trouble(f"no profile is called {asked!r}", hint=hint, status=Status.USAGE)
-    return (_read(files[asked]),)
+        return tuple(read(found[-1], shelf) for found in shelf.values())
+    if asked.endswith(ENDINGS) or "/" in asked:
+        return (read(Found(Path(asked), "file"), shelf),)
+    if asked not in shelf:
+        raise Trouble(f"no profile is called {asked!r}", hint=_there_are(shelf), status=Status.USAGE)
+    return (read(shelf[asked][-1], shelf),)
 
 
-def profile_files(
-    extra: str | None, environment: Mapping[str, str], *, system: Path = Path(SYSTEM)
-) -> Mapping[str, Path]:
-    """Return the files of all profiles by name."""
+def profile_files(extra: str | None, environment: Mapping[str, str], *, system: Path = Path(SYSTEM)) -> Shelf:
+    """Return the files of all profiles by name, the one that counts last."""
     if extra is not None and not Path(extra).is_dir():
         raise Trouble(f"{extra}: not a directory", hint="check --profile-dir")
-    places = [shipped(), system, *_of_user(environment), *([Path(extra)] if extra else [])]
-    found = (path for place in places if place.is_dir() for path in sorted(place.iterdir()) if path.suffix in ENDINGS)
-    return {path.stem: path for path in found}
+    places = [(shipped(), "shipped"), (system, "system"), *((place, "user") for place in _of_user(environment))]
+    shelf: dict[str, list[Found]] = {}
+    for place, origin in [*places, *([(Path(extra), "directory")] if extra else [])]:
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            if path.suffix in ENDINGS:
+                shelf[path.stem] = [*shelf.pop(path.stem, []), Found(path, origin)]  # found last, chosen last
+    return shelf
 
 
 def shipped() -> Path:
@@ -48,16 +65,48 @@ def shipped() -> Path:
     return packaged if packaged.is_dir() else PACKAGE.parent.parent / "profiles"
 
 
+def read(found: Found, shelf: Shelf, extending: tuple[Path, ...] = ()) -> ProfileFile:
+    """Return a file with everything that it extends. ``extending`` are those that led here."""
+    from safe_vllm.data.strict_yaml import load_with_lines
+
+    content, lines = load_with_lines(_text(found.path), where=str(found.path))
+    name = content.get("extends") if isinstance(content, dict) else None
+    if not isinstance(name, str):  # also where it is nonsense, which is for others to say
+        return ProfileFile(str(found.path), content, lines, found.origin)
+    where = f"{found.path}:{lines[('extends',)]}: extends"
+    chain = (*extending, found.path)
+    above = _extended(name, found, shelf, where)
+    if above.path in chain:
+        raise Trouble(f"{where}: {' -> '.join(path.stem for path in (*chain, above.path))} has no end")
+    return ProfileFile(str(found.path), content, lines, found.origin, read(above, shelf, chain))
+
+
+def _extended(name: str, found: Found, shelf: Shelf, where: str) -> Found:
+    """Return the profile of this name; for a file of that name itself, the one that it replaces."""
+    paths = [each.path for each in shelf.get(name, ())]
+    before = shelf.get(name, ())[: paths.index(found.path)] if found.path in paths else shelf.get(name, ())
+    if not before:
+        raise Trouble(f"{where}: no {'other ' if paths else ''}profile is called {name!r}", hint=_there_are(shelf))
+    return before[-1]
+
+
+def _there_are(shelf: Shelf) -> str:
+    return f"there are: {', '.join(sorted(shelf))}"
+
+
 def _of_user(environment: Mapping[str, str]) -> list[Path]:
     config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '')}/.config"
     return [Path(config, "safe-vllm", "profiles")] if config.startswith("/") else []
 
 
-def _read(path: Path) -> ProfileFile:
-    from safe_vllm.data.strict_yaml import load
-
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Trouble(f"{path}: cannot be read: {error}") from None
-    return ProfileFile(str(path), load(text, where=str(path)))
+        with path.open("rb") as file:
+            content = file.read(SIZE_LIMIT + 1)
+        if len(content) > SIZE_LIMIT:
+            raise Trouble(f"{path}: larger than a profile can be", hint="check the path")
+        return content.decode("utf-8")
+    except OSError as error:
+        raise Trouble(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Trouble(f"{path}: cannot be read: it is not UTF-8 text") from None

@@ -1,0 +1,127 @@
+"""Machines written down as JSON, so that a plan can be made for a machine that is not at hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from safe_vllm.errors import Status, Trouble
+from safe_vllm.machine.facts import Machine, WeightFormat
+from safe_vllm.machine.model import shape
+from safe_vllm.machine.model_flags import asked
+
+VERSION = 1
+"""Of the form of these files."""
+
+
+def read(path: str) -> Machine:
+    """Return the machine that a file describes. Raises Trouble with the place in it."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise _trouble(f"{path}: cannot be read: {reason}", "name a file of recorded facts") from None
+    return parse(text, path)
+
+
+def read_with_model(
+    path: str, words: Sequence[str], environment: Mapping[str, str], config: Mapping[str, object] | None = None
+) -> Machine:
+    """Return a recorded machine; a model that the file does not describe is looked for on this machine."""
+    machine = read(path)
+    return machine if machine.model else replace(machine, model=shape(asked(words, config), environment))
+
+
+def parse(text: str, where: str) -> Machine:
+    """Return the machine that ``text`` describes; ``where`` names it in errors."""
+    try:
+        content = json.loads(text, object_pairs_hook=_each_once)
+    except json.JSONDecodeError as error:
+        raise _trouble(f"{where}:{error.lineno}: not JSON: {error.msg.lower()}", "check the file") from None
+    except KeyError as error:
+        raise _trouble(f"{where}: the key {error.args[0]!r} is there twice", "keep one of them") from None
+    if not isinstance(content, dict):
+        raise _trouble(f"{where}: expected an object", "name the facts by their keys, such as architecture")
+    found = content.pop("version", None)
+    if found != VERSION:
+        raise _trouble(f"{where}: version: expected {VERSION}, got {json.dumps(found)}", f'write "version": {VERSION}')
+    _check_keys(content, Machine, where, "")
+    try:
+        return msgspec.convert(content, Machine)
+    except msgspec.ValidationError as error:
+        raise _trouble(f"{where}: {_sentence(str(error))}", "correct the value") from None
+
+
+def as_json(machine: Machine) -> str:
+    """Return a machine as JSON, without what is as it is by default."""
+    return json.dumps({"version": VERSION, **_told(machine)}, indent=2) + "\n"
+
+
+def _told(value: Any) -> Any:
+    """Return a value with its dataclasses as mappings of what is not left at its default."""
+    if is_dataclass(value):
+        pairs = [(field, getattr(value, field.name)) for field in fields(value)]
+        return {field.name: _told(inner) for field, inner in pairs if inner != field.default}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [_told(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise KeyError(key)
+        found[key] = value
+    return found
+
+
+def _check_keys(content: Any, kind: Any, where: str, at: str) -> None:
+    """Raise Trouble for a key that no fact has: msgspec would pass over it."""
+    inner = _dataclass_in(kind)
+    if isinstance(content, list):
+        for index, each in enumerate(content):
+            _check_keys(each, kind, where, f"{at}[{index}]")
+    elif inner is not None and isinstance(content, dict):
+        kinds = get_type_hints(inner)
+        for key, value in content.items():
+            if key not in kinds:
+                raise _trouble(
+                    f"{where}: {f'{at}: ' if at else ''}unknown key {key!r}{_nearest(key, kinds)}", "correct it"
+                )
+            _check_keys(value, kinds[key], where, f"{at}.{key}" if at else key)
+
+
+def _dataclass_in(kind: Any) -> Any:
+    """Return the dataclass in a type such as ``tuple[Gpu, ...]`` or ``Surface | None``."""
+    return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
+    import difflib  # only when something is wrong
+
+    near = difflib.get_close_matches(word, [*known], n=1)
+    return f", did you mean {near[0]!r}?" if near else f", expected one of: {', '.join(known)}"
+
+
+def _sentence(error: str) -> str:
+    """Return msgspec's message as place and expectation."""
+    text, _, path = error.partition(" - at ")
+    if unknown := re.search(r"Invalid enum value '(.*)'", text):
+        text = f"unknown value {unknown[1]!r}{_nearest(unknown[1], get_args(WeightFormat))}"
+    at = path.strip("`").removeprefix("$").removeprefix(".")
+    text = re.sub(
+        r"`(array|object)( \| null)?`", lambda found: {"array": "a list", "object": "an object"}[found[1]], text
+    )
+    text = text[:1].lower() + text[1:]
+    return f"{at}: {text}" if at else text
+
+
+def _trouble(message: str, hint: str) -> Trouble:
+    return Trouble(message, hint=hint, status=Status.USAGE)
