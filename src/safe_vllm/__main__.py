@@ -11,7 +11,7 @@ from safe_vllm.early import hold_signals
 def main() -> NoReturn:
     """Run the command line and exit."""
     hold_signals()
-    from safe_vllm.cli import run  # slow: a stop may come in the meantime
+    from safe_vllm.cli.main import run  # slow: a stop may come in the meantime
 
     sys.exit(run(sys.argv[1:]))
 

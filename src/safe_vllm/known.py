@@ -1,10 +1,14 @@
-"""The signatures that ship with us, read once."""
+"""The tables that ship with us, each read once, when it is first needed."""
 
 from __future__ import annotations
 
 from functools import cache
 
 from safe_vllm.data.strict_yaml import read_data
+from safe_vllm.plan import dialect
+from safe_vllm.plan.dialect import Dialects
+from safe_vllm.verdict import advice_table
+from safe_vllm.verdict.advice import Table
 from safe_vllm.verdict.signatures import Signatures, parse
 
 
@@ -12,3 +16,15 @@ from safe_vllm.verdict.signatures import Signatures, parse
 def signatures() -> Signatures:
     """Return every line of vLLM's that we know."""
     return parse(read_data("signatures.yaml"))
+
+
+@cache
+def advice() -> Table:
+    """Return what helped against what."""
+    return advice_table.parse(read_data("advice.yaml"))
+
+
+@cache
+def dialects() -> Dialects:
+    """Return how each release of vLLM spells what a plan may set."""
+    return dialect.parse(read_data("dialects.yaml"))

@@ -19,7 +19,7 @@ from safe_vllm.attempt.timing import Timing
 from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine import config_file, executable, profile_files
-from safe_vllm.machine.facts import Machine
+from safe_vllm.machine.facts import Gpu, Machine
 from safe_vllm.machine.look import look
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.build import make_plan
@@ -28,10 +28,10 @@ from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Plan, Rung
-from safe_vllm.plan.profile import choose
+from safe_vllm.plan.profile_choice import choose
 from safe_vllm.policy.descent import Budget, End, Next, Past, after, refused
 from safe_vllm.record.events import EventLog
-from safe_vllm.verdict.evidence import Observations, Verdict
+from safe_vllm.verdict.evidence import Observations, Setup, Verdict
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.scan import Scan
 
@@ -57,13 +57,16 @@ class Prepared:
 
 def prepare(intent: Intent) -> Prepared:
     """Look at the machine and make the plan. Raises Trouble; nothing was started then."""
+    from safe_vllm import known  # slow to import, and not every command plans
+
     environment = inherited_environment()
     vllm = executable.find(intent.vllm, environment)
     config = config_file.config_of(intent.words)
     machine = look(vllm[0], intent.words, environment, config)
     profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
     profile, because = choose(profiles, machine, intent.profile)
-    plan_without = partial(make_plan, intent, profile, because, machine, environment, config)
+    dialect = known.dialects().of(machine.installation.vllm, machine.installation.surface)
+    plan_without = partial(make_plan, intent, profile, because, machine, dialect, environment, config)
     return Prepared(intent, vllm, environment, machine, plan_without(()), config, plan_without)
 
 
@@ -88,6 +91,16 @@ def _lost(seen: Observations) -> Verdict:
     """Return the verdict on an attempt whose guardian was killed: of vLLM itself nothing is known."""
     reason = "the guardian of this attempt was killed, so vLLM was ended too"
     return Verdict("unknown", "retry-same", seen.phase, reason, before_ready=not seen.was_ready)
+
+
+def _judged(seen: Observations, machine: Machine) -> Verdict:
+    """Return the verdict. What the log did not tell of the software and hardware in use, the machine does."""
+    from safe_vllm import known
+
+    gpu = machine.gpus[0] if machine.gpus else Gpu("")
+    installed = machine.installation
+    found = Setup(installed.vllm, installed.flashinfer, gpu.name or None, gpu.compute_capability, machine.architecture)
+    return judge(replace(seen, setup=seen.setup.or_else(found)), known.advice())
 
 
 def _new_scan() -> Scan:
@@ -151,8 +164,9 @@ class Launch:
         if ended.spawn_error is not None:
             reason = os.strerror(ended.spawn_error)
             raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
-        verdict = _lost(ended.observations) if ended.guardian_is_lost else judge(ended.observations)
-        self._announce_death(number, rung, time.monotonic() - started_at, ended.observations, verdict)
+        seen, machine = ended.observations, self.prepared.machine
+        verdict = _lost(seen) if ended.guardian_is_lost else _judged(seen, machine)
+        self._announce_death(number, rung, time.monotonic() - started_at, seen, verdict)
         return self._decide(ended, verdict)
 
     def _order(self, number: int, rung: Rung) -> supervise.Order:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safe_vllm import known
 from safe_vllm.machine.facts import Installation, Machine
 from safe_vllm.machine.profile_files import read_profiles
 from safe_vllm.plan.build import make_plan
@@ -16,12 +17,14 @@ from safe_vllm.plan.edit import Words, with_switch, with_value
 from safe_vllm.plan.flags import read, scan
 from safe_vllm.plan.grammar import FLAGS, SAFETY_FLAGS
 from safe_vllm.plan.intent import Intent
-from safe_vllm.plan.profile import Profile, parse
+from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.profile_reading import parse
 from safe_vllm.plan.settings import autotune, moe_backend, with_moe_backend, without_autotune
 
 BACKENDS = st.sampled_from(["auto", "triton", "marlin", "flashinfer_trtllm", "TRITON", "flashinfer-trtllm"])
-PROFILES = [parse(file.content, file.path) for file in read_profiles(None, None, {})]
+PROFILES = [parse(file) for file in read_profiles(None, None, {})]
 MACHINE = Machine("x86_64", installation=Installation(vllm="0.32.0"))
+DIALECT = known.dialects().of("0.32.0")
 
 
 @st.composite
@@ -147,8 +150,8 @@ def test_settings_do_not_disturb_each_other(words: Words, config: dict[str, obje
 def test_every_rung_keeps_the_operators_words_and_differs_from_its_neighbour(
     profile: Profile, words: Words, config: dict[str, object] | None
 ) -> None:
-    plan = make_plan(Intent(words), profile, "", MACHINE, {}, config)
-    assert plan == make_plan(Intent(words), profile, "", MACHINE, {}, config)
+    plan = make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config)
+    assert plan == make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config)
     assert plan.ladder.rungs[0].words == words
     for above, below in zip(plan.ladder.rungs, plan.ladder.rungs[1:], strict=False):
         assert (above.words, above.environment) != (below.words, below.environment)
@@ -161,9 +164,9 @@ def test_leaving_out_the_change_of_a_rung_changes_only_the_rungs_below_it(
     profile: Profile, words: Words, config: dict[str, object] | None, data: st.DataObject
 ) -> None:
     """So a place on the ladder means the same rung before and after, for every rung that was run."""
-    rungs = make_plan(Intent(words), profile, "", MACHINE, {}, config).ladder.rungs
+    rungs = make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config).ladder.rungs
     refused = data.draw(st.integers(0, len(rungs) - 1))
-    again = make_plan(Intent(words), profile, "", MACHINE, {}, config, {rungs[refused].name}).ladder.rungs
+    again = make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config, {rungs[refused].name}).ladder.rungs
     assert again[: refused + 1] == rungs[: refused + 1]
     assert len({(rung.words, rung.environment) for rung in again}) == len(again)
     assert all(untouchable(rung.words) == untouchable(words) for rung in again)

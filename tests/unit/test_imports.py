@@ -25,8 +25,9 @@ MAY_IMPORT = {
     "record": VALUES,
     "announce": f"{VALUES} plan.explain record.events",
     "launcher": "errors known plan machine verdict policy attempt record announce",
-    "known": "data verdict",
+    "known": "data plan verdict",
     "diagnosis": "errors known plan machine verdict announce",
+    "catalogue": "errors data plan machine",
     "cli": "launcher plan.intent errors early",
     "__main__": "cli early",
     "early": "",
@@ -41,7 +42,7 @@ IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", 
 ADAPTED = {"policy": "tenacity"}
 """The exception: one module of this room adapts that package."""
 ONE_HOME = ("click", "tenacity", "yaml", "pynvml", "psutil", "prometheus_client")
-"""Outside packages, each of which one module alone knows."""
+"""Outside packages, each of which one module alone knows; of click, a room."""
 NEVER = ("vllm", "torch")
 
 MODULE_LINES = 250
@@ -133,7 +134,7 @@ def test_a_module_and_its_functions_stay_small(module: str) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"cli"}))
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"cli.main"}))
 def test_only_the_one_funnel_catches_everything(module: str) -> None:
     found = broad_excepts(module, MODULES[module].read_text())
     assert not found
@@ -147,7 +148,7 @@ def test_each_outside_package_has_one_home() -> None:
     homes: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         for name, _ in imports(ast.parse(path.read_text()), module):
-            homes.setdefault(name.split(".")[0], set()).add(module)
+            homes.setdefault(name.split(".")[0], set()).add(module.split(".")[0] if name == "click" else module)
     assert {name: home for name, home in homes.items() if name in ONE_HOME and len(home) > 1} == {}
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from safe_vllm.machine.facts import Installation, Machine, ModelShape
+from safe_vllm import known
+from safe_vllm.machine.facts import Installation, Machine, ModelShape, ProfileFile, Surface
 from safe_vllm.machine.profile_files import read_profiles
 from safe_vllm.plan.build import RELIEVES, make_plan
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import RUNG_NAMES, Plan
-from safe_vllm.plan.profile import Profile, choose, parse
+from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.profile_choice import choose
+from safe_vllm.plan.profile_reading import parse
 from safe_vllm.verdict.evidence import SUSPECTS
 
 GRACE = Machine(
@@ -39,7 +42,10 @@ def plan(
     without: Collection[str] = (),
 ) -> Plan:
     chosen = shipped(profile) if isinstance(profile, str) else profile
-    return make_plan(Intent(tuple(line.split())), chosen, "asked for", machine, environment or {}, config, without)
+    installed = machine.installation
+    dialect = known.dialects().of(installed.vllm, installed.surface)
+    intent = Intent(tuple(line.split()))
+    return make_plan(intent, chosen, "asked for", machine, dialect, environment or {}, config, without)
 
 
 def with_vllm(version: str | None) -> Machine:
@@ -136,7 +142,7 @@ def test_rungs_that_only_variables_nobody_reads_would_tell_apart_are_one() -> No
 
 
 def test_rungs_that_a_read_variable_tells_apart_are_two() -> None:
-    entry = {"rung": "no-autotune", "environment": {"VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS": "x"}}
+    entry = {"rung": "no-autotune", "environment": {"VLLM_USE_FLASHINFER_MOE_FP16": "0"}}
     assert list(commands(plan(f"m {OFF}", own(ladder=[{"rung": "as-asked"}, entry])))) == ["as-asked", "no-autotune"]
 
 
@@ -167,6 +173,7 @@ def test_what_an_older_vllm_does_not_know_is_left_out_with_the_reason() -> None:
     oldest = plan("m -dp 2", machine=with_vllm("0.15.1"))
     assert list(commands(oldest)) == ["as-asked", "less-parallel"]
     assert "came with vLLM 0.16" in left_out(oldest)["no-autotune"]
+    assert "autotune cannot be switched off" in oldest.notes[0]
 
 
 @pytest.mark.parametrize("version", ["0.17.1", "0.32.0+cpu", "0.22.1rc1.dev255+g4dcd10eb0", "1.0"])
@@ -181,12 +188,27 @@ def test_an_unknown_version_is_taken_for_the_newest_and_said_so(version: str | N
     assert made.notes == ("vLLM's version is unknown; taken for the newest",)
 
 
+def test_what_the_installed_source_lacks_is_left_out() -> None:
+    surface = Surface(flags=frozenset({"--moe-backend"}), moe_backends=("auto", "triton"))
+    made = plan("m", machine=replace(GRACE, installation=replace(GRACE.installation, surface=surface)))
+    assert list(commands(made)) == ["as-asked", "triton"]
+    assert left_out(made)["no-autotune"] == "the installed vLLM 0.23.0 has no --enable-flashinfer-autotune"
+    assert "it lacks --enable-flashinfer-autotune" in made.notes[0]
+
+
+def test_a_variable_is_unread_where_the_installed_versions_do_not_read_it() -> None:
+    profile = own(environment={"VLLM_USE_FLASHINFER_MOE_FP16": "0"})
+    assert plan("m", profile).unread == frozenset()
+    assert plan("m", profile, with_vllm("0.24.0")).unread == {"VLLM_USE_FLASHINFER_MOE_FP16"}
+
+
 def test_what_kept_the_gpus_hidden_is_noted() -> None:
     assert plan("m", machine=replace(GRACE, gpu_note="NVML failed: x")).notes == ("NVML failed: x",)
 
 
 def own(**more: Any) -> Profile:
-    return parse({"name": "own", "description": "d", "ladder": [{"rung": "as-asked"}], **more}, "own.yaml")
+    content = {"name": "own", "description": "d", "ladder": [{"rung": "as-asked"}], **more}
+    return parse(ProfileFile("own.yaml", content))
 
 
 def test_a_profile_may_ask_for_a_backend_where_the_operator_did_not() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from safe_vllm.verdict.actions import action_for, status_for
-from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Evidence, Observations, ProcessEnd
+from safe_vllm.verdict.advice import Advice
+from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Evidence, Observations, ProcessEnd, Setup
 from safe_vllm.verdict.judge import judge
 
 ROOT = Evidence(
@@ -77,7 +78,6 @@ def test_all_processes_of_vllm_count(name: str) -> None:
 def test_a_bus_error_at_the_start_is_shared_memory() -> None:
     verdict = judge(replace(STARTING, ends=(end(-7),)))
     assert (verdict.fault, verdict.action, verdict.exit_status) == ("shm", "stop", 78)
-    assert "/dev/shm" in verdict.advice[0]
 
 
 def test_a_bus_error_in_service_is_a_crash() -> None:
@@ -462,12 +462,37 @@ def test_an_end_without_a_cause_is_told_in_words(status: int, words: str) -> Non
     assert judge(replace(SERVING, leader_status=status, evidence=(DEATH,))).reason == words
 
 
+@pytest.mark.parametrize(
+    ("suspect", "backend"),
+    [
+        ("moe", "TRITON"),
+        ("attention", "FLASHINFER"),
+        ("all-to-all", "DeepEPLL"),
+        ("unknown", "TRITON"),
+        (None, "TRITON"),
+    ],
+)
+def test_the_backend_is_that_of_the_suspect(suspect: str | None, backend: str) -> None:
+    setup = Setup(attention_backend="FLASHINFER", all2all_backend="DeepEPLL")
+    line = root("illegal-memory-access", suspect=suspect)
+    verdict = judge(replace(STARTING, evidence=(line,), backend="TRITON", setup=setup))
+    assert (verdict.backend, verdict.setup) == (backend, setup)
+
+
+def test_the_moe_backend_does_not_stand_in_for_one_that_was_not_told() -> None:
+    line = root("illegal-memory-access", suspect="attention")
+    assert judge(replace(STARTING, evidence=(line,), backend="TRITON")).backend is None
+
+
+def test_what_a_log_told_counts_before_what_a_machine_tells() -> None:
+    told, found = Setup(vllm="0.26.0", attention_backend="FLASHINFER"), Setup(vllm="0.32.0", gpu="NVIDIA B200")
+    assert told.or_else(found) == Setup(vllm="0.26.0", gpu="NVIDIA B200", attention_backend="FLASHINFER")
+
+
 def test_the_advice_is_that_for_the_suspect_that_is_named() -> None:
-    line = root("illegal-memory-access", phase="autotune")
-    verdict = judge(replace(STARTING, evidence=(line,)))
-    assert verdict.suspect == "autotune"
-    assert "--no-enable-flashinfer-autotune" in verdict.advice[0]
-    assert any("https://github.com/" in advice and "FlashInfer 0.6.16" in advice for advice in verdict.advice)
+    table = (Advice("try this", "https://example.org/1", suspects=("autotune",)), Advice("not this", suspects=("moe",)))
+    verdict = judge(replace(STARTING, evidence=(root("illegal-memory-access", phase="autotune"),)), table)
+    assert (verdict.suspect, verdict.advice, verdict.links) == ("autotune", ("try this",), ("https://example.org/1",))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from safe_vllm.data.strict_yaml import read_data
-from safe_vllm.verdict.evidence import Evidence
+from safe_vllm.verdict.evidence import Evidence, Setup
 from safe_vllm.verdict.lines import LONGEST_BYTES
 from safe_vllm.verdict.scan import ANSWERED, Scan
 from safe_vllm.verdict.signatures import parse
@@ -164,6 +164,62 @@ def test_the_moe_backend_is_read(line: str, backend: str | None) -> None:
     scan = Scan(SIGNATURES)
     scan.feed("stdout", f"(Worker_TP0 pid=1) {line}\n".encode(), 0.0)
     assert scan.backend == backend
+
+
+@pytest.mark.parametrize(
+    ("line", "setup"),
+    [
+        ("INFO 03-20 10:08:32 [cuda.py:317] Using FLASHINFER_MLA attention backend out of potential backends: ['A', 'B'].",
+         Setup(attention_backend="FLASHINFER_MLA")),
+        ("INFO 08-12 10:52:00 [cuda.py:237] Using Cutlass MLA backend on V1 engine.", Setup(attention_backend="Cutlass MLA")),
+        ("INFO 08-12 10:52:00 [cuda.py:237] Using FlashInfer backend on V1 engine.", Setup(attention_backend="FlashInfer")),
+        ("INFO 08-12 10:52:00 [cuda.py:446] Using AttentionBackendEnum.TRITON_ATTN backend.", Setup(attention_backend="TRITON_ATTN")),
+        ("INFO 05-01 19:55:53 [mm.py:230] Using AttentionBackendEnum.FLASH_ATTN for MMEncoderAttention.", Setup()),
+        ("INFO 08-12 10:52:00 [c.py:81] Using DeepEP Low-Latency all2all manager.", Setup(all2all_backend="DeepEP Low-Latency")),
+        ("INFO 08-12 10:52:00 [c.py:81] Using AgRsAll2AllManager all2all manager.", Setup(all2all_backend="AgRsAll2AllManager")),
+        ("INFO 10-09 16:54:04 [api_server.py:1839] vLLM API server version 0.11.0+582e4e37.nv25.11", Setup(vllm="0.11.0+582e4e37.nv25.11")),
+        ("INFO 01-30 10:00:00 [core.py:103] Initializing a V1 LLM engine (v0.22.1rc1.dev255+g4dcd10eb0) with config: model='(v0.9)'",
+         Setup(vllm="0.22.1rc1.dev255+g4dcd10eb0")),
+        ("INFO 11-30 09:48:08 [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0", Setup(vllm="0.32.0")),
+        ("ERROR 04-27 03:22:19 [dump_input.py:72] Dumping input data for V1 LLM engine (v0.28.0) with config: model='/m'", Setup(vllm="0.28.0")),
+        ("INFO 08-06 20:58:26 [k.py:227] Using FlashInfer autotune cache file: /root/.cache/vllm/flashinfer_autotune_cache/0.6.14/103a/8/a.json",
+         Setup(flashinfer="0.6.14")),
+        ("INFO 08-06 20:58:26 [k.py:227] Using FlashInfer autotune cache file: /data/8/a.json", Setup()),
+        ("ninja: FAILED: /root/.cache/flashinfer/0.6.11.post2/90a/cached_ops/x.o", Setup(flashinfer="0.6.11.post2")),
+        ("INFO 06-17 04:09:41 [fused_moe.py:886] Using configuration from /v/configs/E=64,N=320,device_name=NVIDIA_B200.json for MoE layer.",
+         Setup(gpu="NVIDIA B200")),
+        ("GPU 0: NVIDIA H100 80GB HBM3", Setup(gpu="NVIDIA H100 80GB HBM3")),
+    ],
+)  # fmt: skip
+def test_what_is_in_use_is_read(line: str, setup: Setup) -> None:
+    scan = Scan(SIGNATURES)
+    scan.feed("stdout", f"(Worker_TP0 pid=1) {line}\n".encode(), 0.0)
+    assert scan.setup == setup
+
+
+def test_of_versions_the_first_counts_and_of_backends_the_last() -> None:
+    scan = Scan(SIGNATURES)
+    head = "(EngineCore pid=1) INFO 08-12 10:52:00 [x.py:1] "
+    for version, backend in (("0.32.0", "FLASH_ATTN"), ("0.9.0", "TRITON_ATTN")):
+        scan.feed("stdout", f"{head}vLLM API server version {version}\n".encode(), 0.0)
+        scan.feed("stdout", f"{head}Using {backend} attention backend out of potential backends: []\n".encode(), 0.0)
+    assert scan.setup == Setup(vllm="0.32.0", attention_backend="TRITON_ATTN")
+
+
+@pytest.mark.parametrize(
+    "carrier",
+    [
+        "INFO 08-12 10:52:00 [logger.py:40] Received request x: prompt: '{}'",
+        "INFO 08-12 10:52:00 [utils.py:233] non-default args: {{'model': '{}'}}",
+        "ERROR 08-12 10:52:00 [dump_input.py:79] Dumping scheduler output for model execution: '{}'",
+        "vllm serve: error: unrecognized arguments: {}",
+    ],
+)
+def test_what_somebody_else_says_tells_nothing_of_what_is_in_use(carrier: str) -> None:
+    scan = Scan(SIGNATURES)
+    words = "vLLM API server version 9.9 Using FLASH_ATTN attention backend out of x"
+    scan.feed("stdout", f"{carrier.format(words)}\n".encode(), 0.0)
+    assert scan.setup == Setup()
 
 
 def test_a_crash_that_shares_its_line_with_a_progress_bar_is_seen() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.errors import Trouble
-from safe_vllm.verdict.evidence import FAULTS
+from safe_vllm.verdict.evidence import FAULTS, Setup
 from safe_vllm.verdict.lines import parse as parse_line
 from safe_vllm.verdict.scan import Scan
 from safe_vllm.verdict.signatures import Signature, parse
@@ -150,6 +150,13 @@ def test_an_entry_is_all_that_a_new_signature_needs() -> None:
     assert [(e.number, e.signature, e.fault) for e in found] == [(2, "a-fault", "launch-failure")]
 
 
+def test_an_entry_is_all_that_tracking_needs() -> None:
+    entry = {**ENTRY, "kind": "marker", "any": ["on a "], "pattern": "on a (?P<gpu>\\w+)", "example": "on a B200"}
+    scan = Scan(parse({"needles": ["rror"], "signatures": [{key: entry[key] for key in entry.keys() - {"fault"}}]}))
+    scan.feed("stdout", b"it runs on a B200\n", 0.0)
+    assert scan.setup == Setup(gpu="B200")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -162,6 +169,7 @@ def test_an_entry_is_all_that_a_new_signature_needs() -> None:
         ({"starts": "yes"}, "expected a boolean"),
         ({"name": 3}, "expected a string"),
         ({"colour": "red"}, "unknown key colour"),
+        ({"pattern": "it (?P<colour>broke)"}, "colour is not one of .*attention_backend"),
     ],
 )
 def test_a_wrong_entry_is_refused_by_name(change: dict[str, object], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -33,6 +34,14 @@ class _StrictLoader(_Base):
             if key is not None:
                 seen[key] = key_node.start_mark.line
         return super().construct_mapping(node, deep=deep)
+
+
+DEPTH_LIMIT = 100
+"""Levels of a document whose lines are asked for. No file of ours has ten."""
+SIZE_LIMIT = 20_000
+"""Values of such a document, aliases followed: a few lines of aliases can stand for billions of values."""
+
+Place = tuple[str | int, ...]
 
 
 class _LenientLoader(_StrictLoader):
@@ -71,6 +80,59 @@ def load(text: str | bytes, *, where: str, may_repeat: bool = False) -> object:
         return yaml.load(text, Loader=_LenientLoader if may_repeat else _StrictLoader)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise _trouble(error, where) from error
+
+
+def load_with_lines(text: str | bytes, *, where: str) -> tuple[object, dict[Place, int]]:
+    """Return the one document in ``text``, and the line of every value in it by the keys and indices that lead there.
+
+    Raises ``Trouble``, also for a document that is too deep or too large to be meant.
+    """
+    try:
+        loader = _StrictLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None, {}
+            lines: dict[Place, int] = {}
+            for place, line in _lines(node, (), node.start_mark.line):
+                lines[place] = line + 1
+                if len(place) > DEPTH_LIMIT or len(lines) > SIZE_LIMIT:
+                    at = lines[place[:1]]  # deeper down an alias would name the line of its anchor
+                    raise Trouble(f"{where}:{at}: nested too deeply, or too many values", hint="write it out")
+            return loader.construct_document(node), lines
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        raise _trouble(error, where) from error
+
+
+def _lines(node: Any, place: Place, line: int) -> Iterator[tuple[Place, int]]:
+    """Yield every place at and below a node with its line; that of a key for a value in a mapping."""
+    yield place, line
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _lines(value, (*place, str(key.value)), key.start_mark.line)
+    elif isinstance(node, yaml.SequenceNode):
+        for at, item in enumerate(node.value):
+            yield from _lines(item, (*place, at), item.start_mark.line)
+
+
+class _StrictDumper(yaml.SafeDumper):
+    """Quotes every text that our loader, or a YAML 1.1 loader, would take for something else."""
+
+
+_StrictDumper.yaml_implicit_resolvers = {
+    first: [
+        *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+        *_StrictLoader.yaml_implicit_resolvers.get(first, []),
+    ]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_StrictLoader.yaml_implicit_resolvers}
+}
+
+
+def dump(value: object) -> str:
+    """Return a value as YAML that ``load`` gives back."""
+    return yaml.dump(value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def read_data(name: str) -> object:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from safe_vllm.machine.facts import Machine
 from safe_vllm.plan import variables
+from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.edit import Config, Words
 from safe_vllm.plan.grammar import AUTOTUNE, MOE_BACKEND
 from safe_vllm.plan.intent import Intent
@@ -24,7 +25,6 @@ from safe_vllm.plan.ladder import (
 from safe_vllm.plan.parallelism import less_parallel, no_expert_parallel
 from safe_vllm.plan.profile import Profile, RungEntry
 from safe_vllm.plan.settings import autotune, moe_backend, with_moe_backend, without_autotune
-from safe_vllm.plan.versions import levels_without_autotune, missing, release
 
 RELIEVES = {
     AS_ASKED: frozenset[str](),
@@ -45,13 +45,13 @@ class Scene:
 
     profile: Profile
     machine: Machine
+    dialect: Dialect
     environment: Mapping[str, str]
     config: Config
 
-    @property
-    def vllm(self) -> str | None:
-        """Return the installed version."""
-        return self.machine.installation.vllm
+    def unread(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those of the variables that nobody installed here reads."""
+        return variables.unread(names, self.dialect, self.machine.installation.flashinfer)
 
 
 Step = Callable[[Words, RungEntry, Scene], Words | LeftOut]
@@ -62,6 +62,7 @@ def make_plan(
     profile: Profile,
     because: str,
     machine: Machine,
+    dialect: Dialect,
     environment: Mapping[str, str],
     config: Config = None,
     without: Collection[str] = (),
@@ -71,10 +72,10 @@ def make_plan(
     ``without`` names rungs that vLLM refused: those below do not make their change. Such a rung stays where it is, so
     every rung down to the last refused one is the same as in the plan before.
     """
-    scene = Scene(profile, machine, environment, config)
+    scene = Scene(profile, machine, dialect, environment, config)
     ladder = _ladder(intent.words, scene, without)
-    set_by_us = {pair for rung in ladder.rungs for pair in rung.environment}
-    return Plan(profile.name, because, ladder, variables.unread(set_by_us), _notes(scene))
+    set_by_us = {name for rung in ladder.rungs for name, _ in rung.environment}
+    return Plan(profile.name, because, ladder, scene.unread(set_by_us), _notes(scene))
 
 
 def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
@@ -87,7 +88,7 @@ def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
         if isinstance(rung, LeftOut):
             left_out.append(rung)
             continue
-        if twin := next((above for above in rungs if _is_same(above, rung)), None):
+        if twin := next((above for above in rungs if _is_same(above, rung, scene)), None):
             left_out.append(LeftOut(entry.rung, f"same command as {twin.name}"))
         else:
             rungs.append(rung)
@@ -112,33 +113,34 @@ def _without_backend(last: Rung, scene: Scene) -> Rung:
     return replace(last, words=with_moe_backend(last.words, "auto", scene.config))
 
 
-def _is_same(above: Rung, below: Rung) -> bool:
+def _is_same(above: Rung, below: Rung, scene: Scene) -> bool:
     """Return whether vLLM could not tell the two apart: what nobody reads makes no difference."""
-    return _told(above) == _told(below)
+    return _told(above, scene) == _told(below, scene)
 
 
-def _told(rung: Rung) -> tuple[Words, dict[str, str]]:
-    return rung.words, {name: value for name, value in rung.environment if name not in variables.UNREAD}
+def _told(rung: Rung, scene: Scene) -> tuple[Words, dict[str, str]]:
+    unread = scene.unread(name for name, _ in rung.environment)
+    return rung.words, {name: value for name, value in rung.environment if name not in unread}
 
 
 def _as_asked(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
     """Ask for the profile's MoE backend where the operator asks for none."""
     wanted = scene.profile.moe_backend
-    is_free = not missing(MOE_BACKEND, scene.vllm) and moe_backend(words, scene.config).source == "default"
+    is_free = not scene.dialect.missing(MOE_BACKEND) and moe_backend(words, scene.config).source == "default"
     asked = with_moe_backend(words, wanted, scene.config) if wanted and is_free else words
     return _with_entry_backend(asked, entry, scene)
 
 
 def _no_autotune(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
-    if because := missing(AUTOTUNE, scene.vllm):
+    if because := scene.dialect.missing(AUTOTUNE):
         return LeftOut(NO_AUTOTUNE, because)
-    is_off = autotune(words, scene.config, levels_without_autotune(scene.vllm)).value is False
+    is_off = autotune(words, scene.config, scene.dialect.levels_without_autotune).value is False
     changed = words if is_off else without_autotune(words, scene.config)
     return _with_entry_backend(changed, entry, scene)
 
 
 def _triton(words: Words, entry: RungEntry, scene: Scene) -> Words | LeftOut:
-    if because := _no_experts(scene) or missing(MOE_BACKEND, scene.vllm):
+    if because := _no_experts(scene) or scene.dialect.missing(MOE_BACKEND):
         return LeftOut(TRITON, because)
     return with_moe_backend(words, entry.moe_backend or "triton", scene.config)
 
@@ -167,7 +169,7 @@ STEPS: Mapping[str, Step] = {
 
 
 def _with_entry_backend(words: Words, entry: RungEntry, scene: Scene) -> Words:
-    if entry.moe_backend is None or missing(MOE_BACKEND, scene.vllm):
+    if entry.moe_backend is None or scene.dialect.missing(MOE_BACKEND):
         return words
     return with_moe_backend(words, entry.moe_backend, scene.config)
 
@@ -178,12 +180,10 @@ def _no_experts(scene: Scene) -> str | None:
 
 
 def _notes(scene: Scene) -> tuple[str, ...]:
-    notes: list[str] = []
-    if release(scene.vllm) is None:
-        notes.append("vLLM's version is unknown; taken for the newest")
+    notes = list(scene.dialect.notes)
     if scene.machine.has_driver and scene.machine.gpu_note:
         notes.append(scene.machine.gpu_note)
-    if scene.profile.moe_backend and (because := missing(MOE_BACKEND, scene.vllm)):
+    if scene.profile.moe_backend and (because := scene.dialect.missing(MOE_BACKEND)):
         notes.append(f"moe_backend {scene.profile.moe_backend} of the profile is not used: {because}")
     wanted = variables.wanted(scene.profile, scene.machine)
     notes += [f"{name} is set in the environment and stays as it is" for name in wanted if name in scene.environment]

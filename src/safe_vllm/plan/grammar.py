@@ -27,8 +27,6 @@ class Flag:
     default: str | bool | None = None
     has_negative: bool = True
     """For switches: whether ``--no-…`` exists."""
-    since: tuple[int, int] | None = None
-    """The first vLLM release that knows it; ``None``: all that matter."""
 
     @property
     def negative(self) -> str:
@@ -53,9 +51,9 @@ HEADLESS = "--headless"
 FLAGS = {
     flag.name: flag
     for flag in (
-        Flag(MOE_BACKEND, "--moe", default="auto", since=(0, 17)),
-        Flag(AUTOTUNE, "--enable-flashi", "switch", since=(0, 16)),
-        Flag(KERNEL_CONFIG, "--ke", since=(0, 16)),
+        Flag(MOE_BACKEND, "--moe", default="auto"),
+        Flag(AUTOTUNE, "--enable-flashi", "switch"),
+        Flag(KERNEL_CONFIG, "--ke"),
         Flag(OPTIMIZATION, "--op", default="2"),
         Flag(EXPERT_PARALLEL, "--enable-ex", "switch", short="-ep", default=False),
         Flag(EXPERT_BALANCING, "--enable-epl", "switch", default=False),
@@ -87,7 +85,7 @@ FLAGS = {
         Flag("--api-key", "--api-k", "values"),
         Flag("--ssl-keyfile", "--ssl-k"),
         Flag("--ssl-certfile", "--ssl-certf"),
-        Flag("--shutdown-timeout", "--shu", default="0", since=(0, 18)),
+        Flag("--shutdown-timeout", "--shu", default="0"),
         Flag("--model", "--model"),
         Flag("--config", "--config"),
     )

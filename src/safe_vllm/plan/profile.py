@@ -1,162 +1,150 @@
-"""A hardware profile: when it fits, what it sets, and which rungs its ladder has."""
+"""The schema of a hardware profile: when it fits, what it sets, and which rungs its ladder has."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-import msgspec
-
-from safe_vllm.errors import Trouble
-from safe_vllm.machine.facts import Machine, ProfileFile
-from safe_vllm.plan.ladder import AS_ASKED, RUNG_NAMES
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 RungName = Literal["as-asked", "no-autotune", "triton", "less-parallel", "no-expert-parallel"]
 CudaLibPath = Literal["auto", "unset"]
+Status = Literal["verified", "unverified"]
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="a name without spaces and slashes")]
+Link = Annotated[str, Meta(pattern=r"^https?://[^\s]+$", description="an address that starts with https://")]
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="a name of letters, digits and _")]
+Value = Annotated[str, Meta(pattern=r"^[^\x00]*$", description="text without a NUL")]
+Backend = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", description="a name as --moe-backend takes it")]
+Operator = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9_:]+$", description="an operator such as flashinfer::trtllm_bf16_moe")
+]
+Capability = Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+$", description='major and minor in quotes, such as "10.0"')]
+Word = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+SAFE = "safe"
+"""The MoE backend that is safe for this weight format and device, whatever it is called."""
 
 
-class Fits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Reason(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Why a value is what it is."""
+
+    because: str
+    """A sentence."""
+    links: tuple[Link, ...] = ()
+    """Where it can be read."""
+
+
+class Fits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """When a profile fits. All that is stated must hold, but an exact GPU makes up for a foreign generation."""
 
-    gpus: tuple[str, ...] = ()
-    """Whole words of the GPU's name, such as ``GB200``."""
-    compute_capabilities: tuple[str, ...] = ()
-    architectures: tuple[str, ...] = ()
-    """As ``uname -m`` prints them."""
+    gpus: tuple[Word, ...] = ()
+    """Whole words of the GPU's name, such as GB200."""
+    compute_capabilities: tuple[Capability, ...] = ()
+    """The generation, for GPUs whose name no profile has."""
+    architectures: tuple[Word, ...] = ()
+    """As uname -m prints them."""
     has_gpu: bool | None = None
+    """false: a machine whose vLLM runs on the CPU."""
+    vllm: str | None = None
+    """Versions of vLLM, such as ">=0.20,<0.24". A version that is not known is in no range."""
+    flashinfer: str | None = None
+    """Versions of flashinfer-python, in the same form."""
 
 
-class RungEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rung, and what the profile adds to it."""
+class DeviceLimits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one GPU has, as NVIDIA states it. It is printed and never stops a launch."""
+
+    sms: Count | None = None
+    """Streaming multiprocessors."""
+    shared_memory_per_block_kib: Count | None = None
+    """The most shared memory that one thread block can ask for."""
+    memory_gib: Annotated[float, Meta(gt=0)] | None = None
+    """Memory; a little less of it can be used."""
+
+
+class Policy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long and how often. Seconds unless the name says otherwise; what the operator asks for comes first."""
+
+    max_attempts: Count | UnsetType = UNSET
+    """Then give up."""
+    stop_timeout_s: Seconds | UnsetType = UNSET
+    """From the request to stop until SIGKILL."""
+    fault_grace_s: Seconds | UnsetType = UNSET
+    """From a fault line in the output to our own action."""
+    backoff_s: Seconds | UnsetType = UNSET
+    """Before the second attempt; it doubles from attempt to attempt."""
+    proving_window_s: Seconds | UnsetType = UNSET
+    """A server that served so long had proven its rung."""
+    start_timeout_s: Seconds | UnsetType | None = UNSET
+    """From start until ready; null: as long as it makes progress."""
+
+
+class RungEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One rung, and what the profile adds to it. All of it stays in effect on the rungs below."""
 
     rung: RungName
-    environment: dict[str, str] = {}
-    moe_backend: str | None = None
-    """In effect from this rung on."""
+    """Which one."""
+    environment: dict[Variable, Value] = {}
+    """Variables set from this rung on."""
+    moe_backend: Backend | None = None
+    """The MoE backend from this rung on; "safe": the one that is safe for the weights and the device."""
+    skip_autotune_ops: tuple[Operator, ...] = ()
+    """FlashInfer operators that are not tuned, instead of switching autotune off; from vLLM 0.26 on."""
+    max_num_batched_tokens: Count | None = None
+    """The most tokens of one step, from this rung on."""
+    attention_workspace_mib: Count | None = None
+    """FlashInfer's scratch memory for attention, from this rung on."""
     note: str | None = None
+    """What a reader should know; it is shown with the rung."""
     because: str | None = None
-    links: tuple[str, ...] = ()
+    """Why the ladder has this rung."""
+    links: tuple[Link, ...] = ()
+    """Where that can be read."""
+    reasons: dict[str, Reason] = {}
+    """Reasons for single values of the rung, by key: moe_backend, environment.NCCL_DEBUG."""
+    status: Status = "unverified"
+    """verified: a public report says that this rung helped on this hardware. Never inherited."""
 
 
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything one YAML file says."""
+class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything one YAML file says about a family of hardware."""
 
-    name: str
-    description: str
-    ladder: tuple[RungEntry, ...]
+    name: Name
+    """As the file is called."""
+    extends: Name | None = None
+    """Another profile, from which everything comes that is not said here."""
+    description: str = ""
+    """For what hardware, in one line."""
     fits: Fits = Fits()
-    environment: dict[str, str] = {}
-    """Set at every rung, unless the operator set it."""
+    """When it is chosen."""
+    environment: dict[Variable, Value] = {}
+    """Variables set at every rung, unless the operator set them."""
     cuda_lib_path: CudaLibPath = "auto"
-    """``auto``: set CUDA_LIB_PATH where it has an effect."""
-    moe_backend: str | None = None
+    """auto: set CUDA_LIB_PATH where it has an effect."""
+    moe_backend: Backend | None = None
     """Asked for where the operator asked for none."""
-    links: tuple[str, ...] = ()
+    limits: DeviceLimits = DeviceLimits()
+    """What one GPU has. It never stops a launch."""
+    policy: Policy = Policy()
+    """Limits of the launch, for which the operator gave no option."""
+    ladder: tuple[RungEntry, ...] = ()
+    """The rungs in order, from what was asked for down to the safest."""
+    without: tuple[RungName, ...] = ()
+    """Rungs of the extended profile that this one does not have."""
+    because: str | None = None
+    """Why there is such a profile."""
+    links: tuple[Link, ...] = ()
+    """Where the reasons are discussed."""
+    reasons: dict[str, Reason] = {}
+    """Reasons for single values, by key: limits.sms, environment.NCCL_DEBUG."""
 
 
-def choose(files: Sequence[ProfileFile], machine: Machine, asked: str | None = None) -> tuple[Profile, str]:
-    """Return the profile for this machine, or the one that was ``asked`` for, and why. All files must be sound."""
-    profiles = [parse(file.content, file.path) for file in files]
-    if asked is not None and profiles:
-        return profiles[-1], "asked for"
-    return best(profiles, machine)
-
-
-def best(profiles: Sequence[Profile], machine: Machine) -> tuple[Profile, str]:
-    """Return the profile that describes the machine most exactly, and why; of equals the last."""
-    graded = [(*grade, profile) for profile in profiles if (grade := _grade(profile.fits, machine))]
-    if not graded:
-        raise Trouble("no profile fits this machine", hint="add one without 'fits' or name one with --profile")
-    top = max(grade for grade, _, _ in graded)
-    return next((profile, why) for grade, why, profile in reversed(graded) if grade == top)
-
-
-def parse(content: object, where: str) -> Profile:
-    """Return the profile that ``content`` (as read from YAML) describes; ``where`` names its file in errors."""
-    try:
-        profile = msgspec.convert(content, Profile)
-    except msgspec.ValidationError as error:
-        raise Trouble(f"{where}: {_sentence(str(error))}", hint="see docs/profiles.md") from None
-    _check_name(profile, where)
-    _check_ladder(profile, where)
-    return profile
-
-
-def _grade(fits: Fits, machine: Machine) -> tuple[int, str] | None:
-    """Return how exactly ``fits`` describes the machine: GPU 3, generation 2, architecture or no GPU 1, anything 0."""
-    runs_on_cpu = _runs_on_cpu(machine)
-    if fits.has_gpu is not None and fits.has_gpu is runs_on_cpu:
-        return None
-    if fits.architectures and machine.architecture not in fits.architectures:
-        return None
-    gpu = machine.gpus[0] if machine.gpus and not runs_on_cpu else None
-    if gpu and any(_has_word(gpu.name, name) for name in fits.gpus):
-        return 3, f"the GPU is {gpu.name}"
-    if gpu and gpu.compute_capability in fits.compute_capabilities:
-        return 2, f"the GPU's compute capability is {gpu.compute_capability}"
-    if not fits.gpus and not fits.compute_capabilities:
-        return _grade_without_gpu_names(fits, machine)
-    return None
-
-
-def _grade_without_gpu_names(fits: Fits, machine: Machine) -> tuple[int, str]:
-    if fits.has_gpu is False:
-        return 1, machine.gpu_note or ("torch is a CPU build" if machine.gpus else "no GPU was found")
-    if fits.architectures or fits.has_gpu:
-        return 1, f"the architecture is {machine.architecture}"
-    return 0, "no other profile fits"
-
-
-def _runs_on_cpu(machine: Machine) -> bool:
-    """Return whether vLLM will run on the CPU. A driver that would not talk is not that, nor are ROCm and XPU."""
-    build = (machine.installation.torch or "").partition("+")[2]
-    return build == "cpu" or not (machine.gpus or machine.has_driver or build.startswith(("rocm", "xpu")))
-
-
-def _has_word(name: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", name, re.IGNORECASE) is not None
-
-
-def _check_name(profile: Profile, where: str) -> None:
-    """Raise Trouble where a profile is not called what its file is called, so that ``--profile NAME`` finds it."""
-    stem = where.rpartition("/")[2].rpartition(".")[0]
-    if stem and profile.name != stem:
-        raise Trouble(f"{where}: name: expected {stem!r}, as the file is called, got {profile.name!r}")
-
-
-def _check_ladder(profile: Profile, where: str) -> None:
-    names = [entry.rung for entry in profile.ladder]
-    expected = [name for name in RUNG_NAMES if name in names]
-    if names != expected or names[:1] != [AS_ASKED]:
-        order = ", ".join(RUNG_NAMES)
-        raise Trouble(f"{where}: ladder must start with {AS_ASKED} and keep this order, each once: {order}")
-
-
-def _sentence(error: str) -> str:
-    """Return msgspec's message as path and expectation, with the nearest known word for an unknown one."""
-    text, _, path = error.partition(" - at ")
-    at = path.strip("`").removeprefix("$.").removeprefix("$")
-    if unknown := re.search(r"unknown field `(.*)`", text):
-        text = f"unknown key {unknown[1]!r}{_nearest(unknown[1], _keys(at))}"
-    elif invalid := re.search(r"Invalid enum value '(.*)'", text):
-        text = f"unknown value {invalid[1]!r}{_nearest(invalid[1], _choices(at))}"
-    text = text.replace("`object`", "a mapping").replace("`array`", "a list")
-    text = text[:1].lower() + text[1:]
-    return f"{at}: {text}" if at else text
-
-
-def _keys(at: str) -> tuple[str, ...]:
-    struct = Fits if at.startswith("fits") else RungEntry if at.startswith("ladder") else Profile
-    return tuple(field.name for field in msgspec.structs.fields(struct))
-
-
-def _choices(at: str) -> tuple[str, ...]:
-    return RUNG_NAMES if at.endswith(".rung") else get_args(CudaLibPath)
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    import difflib  # only when something is wrong
-
-    near = difflib.get_close_matches(word, known, n=1)
-    return f", did you mean {near[0]!r}?" if near else f", expected one of: {', '.join(known)}"
+def reason_of(stated: Profile | RungEntry, key: str) -> Reason | None:
+    """Return why a value is what it is: its own reason, else that of what it is a part of."""
+    while key:
+        if key in stated.reasons:
+            return stated.reasons[key]
+        key = key.rpartition(".")[0]
+    return Reason(stated.because, stated.links) if stated.because else None

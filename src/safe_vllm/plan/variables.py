@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from safe_vllm.machine.facts import Machine
+from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.profile import Profile
 
 CUDA_LIB_PATH = "CUDA_LIB_PATH"
@@ -13,18 +14,12 @@ CUDA_LIB_PATH = "CUDA_LIB_PATH"
 https://github.com/flashinfer-ai/flashinfer/pull/928
 """
 
-UNREAD = {
-    "FLASHINFER_DISABLE_MOE_AUTOTUNE": "https://github.com/vllm-project/vllm/issues/46083",
-    "TRTLLM_MOE_MAX_WORKSPACE": "https://github.com/vllm-project/vllm/issues/46083",
-}
-"""Variables that circulate in reports (linked) and that no released vLLM or FlashInfer reads."""
-
 Variables = tuple[tuple[str, str], ...]
 
 
-def unread(variables: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the names among ``variables`` that nobody reads."""
-    return frozenset(name for name, _ in variables if name in UNREAD)
+def unread(names: Iterable[str], dialect: Dialect, flashinfer: str | None = None) -> frozenset[str]:
+    """Return those of the variables that neither the installed vLLM nor this version of FlashInfer reads."""
+    return frozenset(name for name in names if dialect.reads(name, flashinfer) is False)
 
 
 def base(profile: Profile, machine: Machine) -> Mapping[str, str]:

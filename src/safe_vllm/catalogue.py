@@ -1,0 +1,147 @@
+"""The story of ``profiles``: which there are, what one of them says, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safe_vllm.data.strict_yaml import dump
+from safe_vllm.errors import Trouble
+from safe_vllm.machine.facts import Machine, ProfileFile
+from safe_vllm.machine.profile_files import Found, Shelf, profile_files, read, read_profiles
+from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.profile_choice import best
+from safe_vllm.plan.profile_reading import content_of, parse, problems_of
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A profile in the list."""
+
+    name: str
+    description: str
+    verified: tuple[str, ...]
+    """Rungs that a public report verified on this hardware."""
+    origin: str
+    file: str
+    problems: tuple[str, ...] = ()
+    """What keeps it from being used; a launch on this machine would not start either."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All profiles, and which of them is for this machine."""
+
+    profiles: tuple[Entry, ...]
+    fits: str | None
+    because: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file and all that is wrong with it, one line each."""
+
+    file: str
+    problems: tuple[str, ...]
+
+
+def listing(directory: str | None, vllm: Sequence[str]) -> Listing:
+    """Return all profiles, with those in ``directory``, and the one for this machine and this ``vllm`` command."""
+    shelf = profile_files(directory, os.environ)
+    looked = [(found[-1], _read(found[-1], shelf)) for found in shelf.values()]
+    sound = [parse(file) for _, file in looked if isinstance(file, ProfileFile)]
+    try:
+        profile, because = best(sound, _machine(vllm))
+    except Trouble as trouble:
+        profile, because = None, trouble.message
+    return Listing(tuple(_entry(*each) for each in looked), profile.name if profile else None, because)
+
+
+def listed(listing: Listing, output: str) -> str:
+    """Return the list as text or as one JSON object."""
+    if output == "json":
+        return json.dumps(asdict(listing), ensure_ascii=False, indent=2)
+    width = max(len(entry.name) for entry in listing.profiles)
+    lines = [
+        f"{'*' if entry.name == listing.fits else ' '} {entry.name:<{width}}  {entry.origin:<9}  {_told(entry)}"
+        for entry in listing.profiles
+    ]
+    last = f"* for this machine: {listing.because}" if listing.fits else listing.because
+    return "\n".join([*lines, last])
+
+
+def shown(name: str, directory: str | None, output: str) -> str:
+    """Return all that a profile says, together with what it extends, as YAML or as one JSON object."""
+    (file,) = read_profiles(name, directory, os.environ)
+    content = content_of(file)
+    chain = _chain(file)
+    if output == "json":
+        told = {"file": file.path, "origin": file.origin, "extends": chain[1:], "profile": content}
+        return json.dumps(told, ensure_ascii=False, indent=2)
+    return "\n".join(
+        [*(f"# {'extends ' if at else ''}{path}" for at, path in enumerate(chain)), dump(content)]
+    ).rstrip()
+
+
+def check(files: Sequence[str], directory: str | None) -> tuple[Checked, ...]:
+    """Return everything that is wrong with these files; without any, with all profiles that are found."""
+    shelf = profile_files(directory, os.environ)
+    asked = [Found(Path(path), "file") for path in files] or [found[-1] for found in shelf.values()]
+    return tuple(Checked(str(found.path), _problems(_read(found, shelf))) for found in asked)
+
+
+def told(checked: Sequence[Checked], output: str) -> str:
+    """Return what a check found, as text or as one JSON list."""
+    if output == "json":
+        return json.dumps([asdict(each) for each in checked], ensure_ascii=False, indent=2)
+    return "\n".join(line for each in checked for line in each.problems or (f"{each.file}: sound",))
+
+
+def _read(found: Found, shelf: Shelf) -> ProfileFile | tuple[str, ...]:
+    """Return a file that is sound, or what is wrong with it."""
+    try:
+        file = read(found, shelf)
+    except Trouble as trouble:
+        return (str(trouble),)
+    return problems_of(file) or file
+
+
+def _problems(read: ProfileFile | tuple[str, ...]) -> tuple[str, ...]:
+    return () if isinstance(read, ProfileFile) else read
+
+
+def _entry(found: Found, file: ProfileFile | tuple[str, ...]) -> Entry:
+    name, path = found.path.stem, str(found.path)
+    if not isinstance(file, ProfileFile):
+        return Entry(name, "", (), found.origin, path, file)
+    profile = parse(file)
+    return Entry(name, profile.description, _verified(profile), found.origin, path)
+
+
+def _verified(profile: Profile) -> tuple[str, ...]:
+    return tuple(entry.rung for entry in profile.ladder if entry.status == "verified")
+
+
+def _told(entry: Entry) -> str:
+    if entry.problems:
+        return f"cannot be used: {entry.problems[0]}"
+    return entry.description + (f" (verified: {', '.join(entry.verified)})" if entry.verified else "")
+
+
+def _chain(file: ProfileFile | None) -> list[str]:
+    return [file.path, *_chain(file.base)] if file is not None else []
+
+
+def _machine(vllm: Sequence[str]) -> Machine:
+    """Return this machine, also where there is no vLLM."""
+    from safe_vllm.machine import executable  # only the list asks for the machine
+    from safe_vllm.machine.look import look
+
+    try:
+        command: str | None = executable.find(tuple(vllm), os.environ)[0]
+    except Trouble:
+        command = None
+    return look(command, (), os.environ)

@@ -1,0 +1,155 @@
+"""All commands, and the one funnel in which every exception ends."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from safe_vllm.cli.options import option, seconds
+from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, is_off, wants_only_words
+from safe_vllm.cli.profiles import profiles
+from safe_vllm.early import let_signals_come
+from safe_vllm.errors import Status, Trouble
+from safe_vllm.plan.intent import Intent, Limits
+
+INTERRUPTED = 130
+"""As a shell tells of a command that Ctrl-C ended; ``serve`` has a status of its own for that."""
+
+
+@click.command(
+    cls=Launcher,
+    context_settings={"auto_envvar_prefix": "SAFE_VLLM"},
+    epilog="SAFE_VLLM_OFF=1 runs plain vLLM. Any other subcommand is passed to vLLM as it is.",
+)
+@option("--profile", metavar="NAME|FILE", help="Hardware profile; chosen from the machine when not given.")
+@option("--profile-dir", metavar="DIR", help="A directory with profiles of your own.")
+@option("--no-canary", is_flag=True, help="Trust /health; send no real request.")
+@option("--events", metavar="FILE", help="Append one JSON object per event.")
+@option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
+@option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
+@option("--max-attempts", type=click.IntRange(min=1), default=8, show_default=True, help="Then give up.")
+@seconds("--stop-timeout", 60.0, "From the request to stop until SIGKILL.")
+@seconds("--fault-grace", 20.0, "From a fault line in the output to our own action.")
+@seconds("--backoff", 2.0, "Before the second attempt; doubles up to 60.")
+@seconds("--proving-window", 600.0, "A server that served so long had proven its rung.")
+@seconds("--start-timeout", None, "From start until ready; no limit when not given.")
+@click.version_option(package_name="safe-vllm", prog_name="safe-vllm", allow_from_autoenv=False)
+@click.help_option("-h", "--help", allow_from_autoenv=False)
+@click.pass_context
+def cli(ctx: click.Context, /, **options: Any) -> None:
+    """Run `vllm serve` so that it comes back by itself after a GPU kernel fault, one step safer.
+
+    Our options stand before the subcommand; every word after it is vLLM's.
+    """
+    ctx.obj = options
+
+
+@cli.command("serve", cls=Verbatim, short_help="Supervise `vllm serve`.")
+@click.pass_context
+def serve(ctx: click.Context) -> int:
+    """Run `vllm serve ARGS…` under supervision."""
+    if is_off() or wants_only_words(ctx.args):
+        become(ctx.obj["vllm"], ["serve", *ctx.args])
+    from safe_vllm import launcher
+
+    return launcher.serve(_intent(ctx))
+
+
+@cli.command("plan", cls=Verbatim, short_help="Print the ladder for `vllm serve`; start nothing.")
+@click.pass_context
+def plan(ctx: click.Context) -> int:
+    """Print what `safe-vllm serve ARGS…` would run."""
+    from safe_vllm import launcher
+    from safe_vllm.announce.banner import planned
+
+    let_signals_come()
+    prepared = launcher.prepare(_intent(ctx))
+    click.echo("\n".join(planned(prepared.plan, prepared.machine, prepared.vllm)))
+    return 0
+
+
+@cli.command("diagnose", short_help="Judge a log that already exists.")
+@click.argument("file", required=False, type=click.Path(), metavar="[FILE]")
+@option("--exit-status", type=int, help="How the last `vllm serve` ended: -11, or 139 as a shell says.")
+@click.pass_context
+def diagnose(ctx: click.Context, file: str | None, exit_status: int | None) -> int:
+    """Judge an existing log: plain or gzip, from docker, kubectl or the journal. Standard input when no FILE."""
+    from safe_vllm import diagnosis
+
+    let_signals_come()
+    with _progress(file) as on_progress:
+        found = diagnosis.of(file, exit_status, on_progress)
+    click.echo(diagnosis.told(found, ctx.obj["output"]))
+    return 0
+
+
+@contextmanager
+def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
+    """Show how far the reading is, where there is a terminal to show it on and an end to come to."""
+    from safe_vllm.machine import log_file
+
+    total = log_file.size(file)
+    if total is None or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    with click.progressbar(length=total, label="reading", file=sys.stderr) as bar:
+        yield bar.update
+
+
+cli.add_command(profiles)
+
+
+def _intent(ctx: click.Context) -> Intent:
+    options: Mapping[str, Any] = ctx.obj
+    limits = Limits(
+        max_attempts=options["max_attempts"],
+        stop_timeout_s=options["stop_timeout"],
+        fault_grace_s=options["fault_grace"],
+        backoff_s=options["backoff"],
+        proving_window_s=options["proving_window"],
+        start_timeout_s=options["start_timeout"],
+    )
+    return Intent(
+        words=tuple(ctx.args),
+        vllm=command_words(options["vllm"]),
+        profile=options["profile"],
+        profile_dir=options["profile_dir"],
+        wants_canary=not options["no_canary"],
+        output=options["output"],
+        events=options["events"],
+        limits=limits,
+    )
+
+
+def run(words: list[str]) -> int:
+    """Return the exit status for these words. The one place where any exception ends."""
+    try:
+        # Switched off, we are out of the way: a bad value of another variable of ours is nobody's trouble.
+        variables = {"auto_envvar_prefix": None} if is_off() else {}
+        return int(cli.main(words, prog_name="safe-vllm", standalone_mode=False, **variables) or 0)
+    except Trouble as trouble:
+        _complain(f"{trouble}")
+        return int(trouble.status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return int(Status.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.UsageError as error:
+        _complain(f"{error.format_message().rstrip('.')}; see `safe-vllm --help`")
+        return int(Status.USAGE)
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except Exception:  # noqa: BLE001  the funnel: whatever arrives here is a bug of ours
+        _complain("this is a bug in safe-vllm; please report the lines below")
+        traceback.print_exc()
+        return int(Status.BUG)
+
+
+def _complain(text: str) -> None:
+    print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,35 @@
+"""How our own options are declared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option(*names: str, **settings: Any) -> Decorator:
+    """Return an option that shows its environment variable in the help."""
+    return click.option(*names, show_envvar=True, **settings)
+
+
+def _as_seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds", ctx, param)
+    return value
+
+
+def seconds(name: str, default: float | None, help_: str) -> Decorator:
+    """Return an option that takes a number of seconds."""
+    return option(
+        name,
+        type=click.FloatRange(min=0),
+        callback=_as_seconds,
+        default=default,
+        show_default=default is not None,
+        metavar="SECONDS",
+        help=help_,
+    )

@@ -1,0 +1,82 @@
+"""Words that are vLLM's: how they are kept as they are, and how we become vLLM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from safe_vllm.early import let_signals_come
+from safe_vllm.errors import Status, Trouble
+
+NOT_YET = frozenset({"doctor", "status", "forget"})
+"""Names that are ours and not vLLM's, and have no code yet."""
+
+
+class Verbatim(click.Command):
+    """A command that takes every word as it is: options, ``--`` and all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words for ``ctx.args`` and look at none of them."""
+        ctx.args = list(args)
+        return []
+
+
+class Launcher(click.Group):
+    """Our own subcommands; every other one is vLLM's."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return our command, or one that hands over to ``vllm``."""
+        if cmd_name in NOT_YET:
+            raise Trouble(f"`safe-vllm {cmd_name}` does not exist yet in this version", status=Status.USAGE)
+        return super().get_command(ctx, cmd_name) or Verbatim(cmd_name, callback=hand_over)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command by its exact name."""
+        return args[0], self.get_command(ctx, args[0]), args[1:]
+
+
+@click.pass_context
+def hand_over(ctx: click.Context) -> None:
+    """Become `vllm OTHER…`."""
+    become(ctx.obj["vllm"], [str(ctx.info_name), *ctx.args])
+
+
+def is_off() -> bool:
+    """Return whether we are to get out of the way."""
+    return os.environ.get("SAFE_VLLM_OFF", "").lower() in ("1", "true", "yes", "on")
+
+
+def wants_only_words(words: Sequence[str]) -> bool:
+    """Return whether vLLM would print its help or version and end."""
+    options = words[: words.index("--")] if "--" in words else words
+    return any(word in ("-h", "-v", "--help", "--version") or word.startswith("--help=") for word in options)
+
+
+def command_words(text: str) -> tuple[str, ...]:
+    """Return the words of a command as a shell would split it."""
+    import shlex
+
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise Trouble(f"--vllm {text!r}: {error}", hint="quote it as a shell would", status=Status.USAGE) from error
+
+
+def become(vllm: str, words: Sequence[str]) -> NoReturn:
+    """Become vLLM; nothing of us is left."""
+    from safe_vllm.attempt.child import inherited_environment
+    from safe_vllm.machine import executable
+
+    environment = inherited_environment()
+    command = executable.find(command_words(vllm), environment)
+    let_signals_come()
+    try:
+        os.execve(command[0], [*command, *words], environment)
+    except OSError as error:
+        status = Status.NOT_EXECUTABLE
+        raise Trouble(f"{command[0]} cannot be executed: {error.strerror}", status=status) from error

@@ -1,0 +1,47 @@
+"""What a model's name tells where its ``config.json`` is not on this machine yet.
+
+A guess, and said to be one: it picks the kernels that a rung asks for and the reports that a launch resembles. A wrong
+one costs a rung that vLLM refuses, or some speed, never a launch.
+"""
+
+from __future__ import annotations
+
+import re
+
+from safe_vllm.machine.facts import ModelShape, WeightFormat
+
+FORMATS: tuple[tuple[str, WeightFormat], ...] = (
+    (r"nvfp4|(?<![a-z])fp4", "nvfp4"),
+    (r"mxfp4|gpt-oss", "mxfp4"),
+    (r"mxfp8", "mxfp8"),
+    (r"w4a16|int4|awq|gptq|autoround|kimi-k2-thinking", "int4"),
+    (r"w8a8|int8", "int8"),
+    (r"fp8|deepseek-(?:v3|r1)(?!.*distill)|kimi-k2|minimax-m2", "fp8"),
+)
+"""Beginnings with the rarer word. The last rows name families whose original weights are quantised:
+
+https://huggingface.co/openai/gpt-oss-120b/blob/main/config.json
+https://huggingface.co/moonshotai/Kimi-K2-Thinking/blob/main/config.json
+https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/config.json
+https://huggingface.co/moonshotai/Kimi-K2-Instruct/blob/main/config.json
+https://huggingface.co/MiniMaxAI/MiniMax-M2/blob/main/config.json
+"""
+
+UNREADABLE = r"gguf|bnb|bitsandbytes|4bit|8bit|exl2|mlx"
+"""Formats of which no MoE backend is known."""
+
+EXPERTS = r"-a\d+(?:\.\d+)?b(?![a-z])|mixtral|moe|gpt-oss|deepseek-(?:v[23]|r1)(?!.*distill)|kimi-k2|minimax-m2"
+"""``-A3B`` counts the parameters that are active for a token: only models with experts have such a number."""
+
+
+def guessed(name: str) -> ModelShape:
+    """Return what the name of a model tells; the number of experts is not known, so 1 stands for some."""
+    text = name.lower().replace("_", "-")
+    has_experts = re.search(EXPERTS, text) is not None
+    return ModelShape(experts=1 if has_experts else None, weight_format=_format(text), is_guess=True)
+
+
+def _format(text: str) -> WeightFormat | None:
+    if re.search(UNREADABLE, text):
+        return None
+    return next((name for pattern, name in FORMATS if re.search(pattern, text)), "bf16")

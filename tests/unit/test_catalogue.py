@@ -1,0 +1,87 @@
+"""What ``safe-vllm profiles`` tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from safe_vllm import catalogue
+from safe_vllm.data.strict_yaml import load
+from safe_vllm.machine.profile_files import shipped
+
+NO_VLLM = ("no-such-vllm-command",)
+MINE = "name: mine\nextends: cpu\ndescription: my own\n"
+
+
+def written(directory: Path, name: str, text: str) -> str:
+    path = directory / f"{name}.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_list_tells_every_profile_also_a_broken_one_and_needs_no_vllm(tmp_path: Path) -> None:
+    written(tmp_path, "mine", MINE)
+    path = written(tmp_path, "broken", "name: broken\nladder: 5\n")
+    listing = catalogue.listing(str(tmp_path), NO_VLLM)
+    entries = {entry.name: entry for entry in listing.profiles}
+    assert list(entries)[-2:] == ["broken", "mine"]
+    assert (entries["mine"].description, entries["mine"].origin) == ("my own", "directory")
+    assert entries["broken"].problems == (f"{path}:2: ladder: expected a list, got 5",)
+    assert entries["gb200"].verified == ("triton",)
+    assert listing.fits in entries
+
+
+def test_the_list_marks_the_profile_for_this_machine(tmp_path: Path) -> None:
+    path = written(tmp_path, "broken", "name: [\n")
+    listing = catalogue.listing(str(tmp_path), NO_VLLM)
+    lines = catalogue.listed(listing, "text").splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("* ")] == [listing.fits, "for"]
+    assert f"  broken        directory  cannot be used: {path}:2:" in "\n".join(lines)
+    told = json.loads(catalogue.listed(listing, "json"))
+    assert (told["fits"], told["because"]) == (listing.fits, listing.because)
+    assert {entry["name"] for entry in told["profiles"]} >= {"b200", "broken"}
+
+
+def test_all_that_a_profile_says_is_shown_as_yaml_that_is_a_profile(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine", MINE)
+    text = catalogue.shown("mine", str(tmp_path), "text")
+    assert text.splitlines()[:2] == [f"# {path}", f"# extends {shipped() / 'cpu.yaml'}"]
+    content = load(text, where="shown")
+    assert isinstance(content, dict)
+    assert (content["description"], content["cuda_lib_path"], "extends" in content) == ("my own", "unset", False)
+    alone = written(tmp_path, "alone", text.replace("name: mine", "name: alone"))
+    assert catalogue.check([alone], None) == (catalogue.Checked(alone, ()),)
+    told = json.loads(catalogue.shown(path, None, "json"))
+    assert (told["file"], told["extends"], told["profile"]) == (path, [str(shipped() / "cpu.yaml")], content)
+
+
+def test_a_check_tells_what_is_wrong_with_each_file(tmp_path: Path) -> None:
+    sound = written(tmp_path, "mine", MINE)
+    wrong = written(tmp_path, "wrong", "name: wrong\nextends: mine\nfit: {}\nlimit: {}\n")
+    gone = str(tmp_path / "gone.yaml")
+    checked = catalogue.check([sound, wrong, gone], str(tmp_path))
+    text = (
+        f"{sound}: sound\n"
+        f"{wrong}:3: fit: unknown key, did you mean 'fits'?\n"
+        f"{wrong}:4: limit: unknown key, did you mean 'limits'?\n"
+        f"{gone}: cannot be read: No such file or directory"
+    )
+    assert catalogue.told(checked, "text") == text
+    assert [len(each["problems"]) for each in json.loads(catalogue.told(checked, "json"))] == [0, 2, 1]
+
+
+def test_without_a_file_everything_that_is_found_is_checked(tmp_path: Path) -> None:
+    path = written(tmp_path, "cpu", "name: other\n")
+    checked = {each.file: each.problems for each in catalogue.check([], str(tmp_path))}
+    assert path in checked
+    assert str(shipped() / "cpu.yaml") not in checked
+    assert [file for file, problems in checked.items() if problems] == [path]
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_nothing_is_shown_of_a_profile_with_a_mistake(tmp_path: Path, output: str) -> None:
+    path = written(tmp_path, "wrong", "name: wrong\n")
+    with pytest.raises(catalogue.Trouble, match=r"wrong\.yaml:1: the key 'description' is missing"):
+        catalogue.shown(path, None, output)
