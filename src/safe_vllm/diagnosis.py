@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 
 from safe_vllm import known
-from safe_vllm.announce.diagnosis import as_lines, as_object
+from safe_vllm.announce.diagnosis import Attempt, Diagnosis, as_lines, as_object
 from safe_vllm.machine import log_file
 from safe_vllm.plan.build import RELIEVES
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.judge import judge
-from safe_vllm.verdict.replay import observe_chunks
+from safe_vllm.verdict.lives import Life, lives
 from safe_vllm.verdict.unwrap import unwrapped
 
+MOST_ATTEMPTS = 32
+"""Of a log that tells of more, the last are listed."""
 
-def of(
-    path: str | None, exit_status: int | None, on_progress: Callable[[int], None]
-) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict on a log and the links that explain its root lines. Raises Trouble when it cannot be read."""
+
+def of(path: str | None, exit_status: int | None, on_progress: Callable[[int], None]) -> Diagnosis:
+    """Return what a log tells; ``exit_status`` is how it ended. Raises Trouble when it cannot be read."""
     signatures = known.signatures()
     chunks = unwrapped(log_file.chunks(path, on_progress))
-    verdict = judge(observe_chunks(chunks, exit_status, signatures))
-    named = (signatures.link(found.signature) for found in verdict.evidence if found.kind == "root")
-    return verdict, tuple(dict.fromkeys(link for link in named if link))
+    attempts: deque[Attempt] = deque(maxlen=MOST_ATTEMPTS)
+    failed: Attempt | None = None
+    count = 0
+    for count, life in enumerate(lives(chunks, exit_status, signatures), 1):
+        attempt = Attempt(life.number or count, life.rung, _judged(life, is_all=count == 1))
+        failed = attempt if attempt.has_failed else failed
+        attempts.append(attempt)
+    shown = failed or attempts[-1]
+    named = (signatures.link(found.signature) for found in shown.verdict.evidence if found.kind == "root")
+    links = tuple(dict.fromkeys([*(link for link in named if link), *shown.verdict.links]))
+    return Diagnosis(shown, tuple(attempts), count - len(attempts), links)
 
 
-def told(verdict: Verdict, links: Sequence[str], output: str) -> str:
-    """Return the verdict as text or as one JSON object."""
+def told(diagnosis: Diagnosis, output: str) -> str:
+    """Return the diagnosis as text or as one JSON object."""
     if output == "json":
-        return json.dumps(as_object(verdict, links), ensure_ascii=False, indent=2)
-    return "\n".join(as_lines(verdict, RELIEVES, links))
+        return json.dumps(as_object(diagnosis), ensure_ascii=False, indent=2)
+    return "\n".join(as_lines(diagnosis, RELIEVES))
+
+
+def _judged(life: Life, *, is_all: bool) -> Verdict:
+    """Return the verdict on a life. A log without a line of vLLM's gets one by rule, and says so."""
+    verdict = judge(life.observations, known.advice())
+    if life.is_vllm or not is_all or verdict.fault not in ("none", "unknown"):
+        return verdict
+    lines = f"{life.lines} {'line' if life.lines == 1 else 'lines'}"
+    said = f"no line of vLLM's was recognised in {lines}" if life.lines else "the log is empty"
+    status = life.observations.leader_status
+    return replace(verdict, reason=said if status is None else f"{said}; all that is known is the status {status}")

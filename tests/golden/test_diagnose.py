@@ -60,7 +60,7 @@ def diagnosed(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def of(log: bytes, exit_status: int | None = None) -> dict[str, Any]:
         path = tmp_path / "vllm.log"
         path.write_bytes(log)
-        told = diagnosis.told(*diagnosis.of(str(path), exit_status, lambda count: None), "json")
+        told = diagnosis.told(diagnosis.of(str(path), exit_status, lambda count: None), "json")
         found: dict[str, Any] = json.loads(told)
         return found
 
@@ -79,7 +79,10 @@ def test_the_verdict_does_not_depend_on_what_stored_the_log(name: str, wrapping:
 
 
 def test_an_object_has_every_key(diagnosed: Diagnosed) -> None:
-    keys = "fault action phase suspect backend reason evidence advice exit_status links"
+    keys = (
+        "fault action phase suspect backend attention_backend all2all_backend vllm gpu reason evidence advice "
+        "exit_status links attempts"
+    )
     assert sorted(diagnosed(b"hello\n")) == sorted(keys.split())
 
 
@@ -123,3 +126,95 @@ def test_a_damaged_archive_is_a_clear_error() -> None:
     answer = subprocess.run([SAFE_VLLM, "diagnose"], input=gzip.compress(b"hello" * 9999)[:40], capture_output=True)
     assert answer.returncode == 2
     assert b"cannot be read" in answer.stderr
+
+
+def test_an_empty_log_and_one_of_something_else_are_told_for_what_they_are(diagnosed: Diagnosed) -> None:
+    assert diagnosed(b"")["reason"] == "the log is empty"
+    assert diagnosed(b"hello\nworld\n")["reason"] == "no line of vLLM's was recognised in 2 lines"
+    found = diagnosed(b"hello\n", 3)
+    assert found["reason"] == "no line of vLLM's was recognised in 1 line; all that is known is the status 3"
+
+
+@pytest.mark.parametrize(("status", "fault"), [(139, "engine-signal"), (134, "engine-signal"), (137, "unknown")])
+def test_a_status_as_a_shell_writes_it_is_a_signal(status: int, fault: str, diagnosed: Diagnosed) -> None:
+    log = b"(APIServer pid=1) INFO 11-30 10:00:00 [x.py:1] all is well\n"
+    assert diagnosed(log, status) == diagnosed(log, 128 - status)
+    assert diagnosed(log, status)["fault"] == fault
+
+
+def test_a_link_is_told_once(diagnosed: Diagnosed) -> None:
+    for case in LOGS.values():
+        links = diagnosed(case["transcript"].encode(), case["exit"])["links"]
+        assert links
+        assert len(links) == len(set(links))
+
+
+def vllm_of(directory: Path, scenes: list[tuple[str, int]]) -> Path:
+    """Return a ``vllm`` that prints another log each time, and ends as told."""
+    for number, (log, status) in enumerate(scenes):
+        (directory / f"log-{number}").write_text(log)
+        (directory / f"status-{number}").write_text(str(status))
+    script = directory / "vllm"
+    script.write_text(
+        f"#!/bin/sh\ncd {directory}\nn=$(ls | grep -c ^ran-)\ntouch ran-$n\ncat log-$n\nexit $(cat status-$n)\n"
+    )
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_launch_of_ours_is_judged_attempt_by_attempt(output: str, tmp_path: Path, diagnosed: Diagnosed) -> None:
+    crash, refused = LOGS["a-003"], "vllm: error: unrecognized arguments: --x\n"
+    vllm = vllm_of(tmp_path, [(crash["transcript"], crash["exit"]), (refused, 2)])
+    command = [SAFE_VLLM, "--output", output, "--no-canary", "--backoff", "0", "--max-attempts", "2", "--vllm", vllm]
+    launch = subprocess.run(
+        [*command, "serve", "m"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120
+    )
+    found = diagnosed(launch.stdout)
+    assert [(at["attempt"], at["fault"]) for at in found["attempts"]] == [
+        (1, "illegal-memory-access"),
+        (2, "bad-argument"),
+    ]
+    assert [at["rung"] for at in found["attempts"]] == ["as-asked", "no-autotune"]
+    assert (found["fault"], found["phase"]) == ("bad-argument", "init")
+    assert launch.stdout.split(b"\n")[found["evidence"][0]["line"] - 1] == refused.strip().encode()
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_starts_are_told_apart_whatever_stored_the_log(wrapping: str, diagnosed: Diagnosed) -> None:
+    banner = "(APIServer pid=1) INFO 11-30 10:00:00 [api_server.py:1] vLLM API server version 0.11.0\n"
+    log = f"safe-vllm: vLLM 0.11.0, profile b200 (it fits)\n{banner}{LOGS['a-003']['transcript'].rstrip()}\n"
+    log += (
+        f"safe-vllm: attempt 1 at as-asked ended after 9 s: x\nsafe-vllm: attempt 2 starts now at triton; x\n{banner}"
+    )
+    found = diagnosed(WRAPPINGS[wrapping](log + banner))
+    assert [(at["attempt"], at["rung"], at["fault"]) for at in found["attempts"]] == [
+        (1, "as-asked", "illegal-memory-access"),
+        (2, "triton", "unknown"),
+        (3, None, "none"),
+    ]
+
+
+def test_people_see_all_starts_and_the_last_that_failed(tmp_path: Path) -> None:
+    banner = "(APIServer pid={}) INFO 11-30 10:00:00 [api_server.py:1] vLLM API server version 0.11.0\n"
+    path = tmp_path / "vllm.log"
+    path.write_text(banner.format(1) + LOGS["a-003"]["transcript"] + banner.format(2))
+    told = diagnosis.told(diagnosis.of(str(path), None, lambda count: None), "text")
+    assert lines(told)[:6] == [
+        "the log tells of 2 starts of vLLM",
+        "  1: illegal-memory-access, phase autotune, action retry-safer",
+        "  2: none, phase init, action none",
+        "",
+        "the last start did not fail: nothing in the output tells of a failure",
+        "the last that failed, 1:",
+    ]
+    assert " of the log: " in told
+
+
+def test_of_a_log_of_many_starts_the_last_are_listed(tmp_path: Path) -> None:
+    banner = "(APIServer pid=1) INFO 11-30 10:00:00 [api_server.py:1] vLLM API server version 0.11.0\n"
+    path = tmp_path / "vllm.log"
+    path.write_text(banner * 100)
+    found = diagnosis.of(str(path), None, lambda count: None)
+    assert [attempt.number for attempt in found.attempts] == list(range(69, 101))
+    assert "the log tells of 100 starts of vLLM, of which the last 32 are listed" in diagnosis.told(found, "text")

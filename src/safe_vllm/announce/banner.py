@@ -16,6 +16,7 @@ TEXT_LIMIT = 300
 """Characters of a quoted line. Some of vLLM's are thousands long."""
 TELLING = 40
 """So many characters at the end of a line tell whether a sentence already holds it."""
+OUTPUT = "this attempt's output"
 LINES_LIMIT = 8
 """Lines of evidence in an event: the root and what came of it."""
 
@@ -87,9 +88,9 @@ def death(attempt: int, rung: Rung, seconds: float, observations: Observations, 
     lines = [
         f"attempt {attempt} at {rung.name} ended after {seconds:.0f} s: {verdict.reason}",
         f"  fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
-        f"MoE backend {verdict.backend or 'not named'}; {_ending(observations.leader_status)}",
+        f"{in_use(verdict)}; {_ending(observations.leader_status)}",
     ]
-    lines += [f"  {quoted(root)}" for root in telling(verdict, 1) if root.text[-TELLING:] not in verdict.reason]
+    lines += [f"  {quoted(root, OUTPUT)}" for root in telling(verdict, 1) if root.text[-TELLING:] not in verdict.reason]
     return lines + [f"  {advice}" for advice in verdict.advice]
 
 
@@ -99,9 +100,15 @@ def _ending(status: int | None) -> str:
     return f"vLLM's exit status was {status}" if status >= 0 else f"vLLM was killed by {signal_name(-status)}"
 
 
-def quoted(evidence: Evidence) -> str:
-    """Return a line of vLLM's as we show it."""
-    return f"line {evidence.number} of its output: {_shortened(evidence.text)}"
+def in_use(verdict: Verdict) -> str:
+    """Return the backend of the suspected part of the engine, or that of MoE layers."""
+    kind = {"attention": "attention", "all-to-all": "all-to-all"}.get(verdict.suspect, "MoE")
+    return f"{kind} backend {verdict.backend or 'not named'}"
+
+
+def quoted(evidence: Evidence, place: str) -> str:
+    """Return a line of vLLM's as we show it, and where it stands in ``place``."""
+    return f"line {evidence.number} of {place}: {_shortened(evidence.text)}"
 
 
 def telling(verdict: Verdict, limit: int) -> list[Evidence]:

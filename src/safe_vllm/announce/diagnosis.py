@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from safe_vllm.announce.banner import quoted, telling
+from safe_vllm.announce.banner import in_use, quoted, telling
 from safe_vllm.plan.ladder import LESS_PARALLEL, NO_AUTOTUNE, NO_EXPERT_PARALLEL, TRITON
 from safe_vllm.verdict.evidence import Verdict
 
@@ -25,8 +26,37 @@ CHANGES = {
 LINES_LIMIT = 6
 
 
-def as_object(verdict: Verdict, links: Sequence[str]) -> dict[str, object]:
-    """Return the verdict as one JSON object."""
+@dataclass(frozen=True)
+class Attempt:
+    """One start of vLLM that a log tells of."""
+
+    number: int
+    rung: str | None
+    verdict: Verdict
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended, and nobody had asked for that."""
+        return self.verdict.action != "none" and self.verdict.fault != "stopped"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a log tells."""
+
+    shown: Attempt
+    """The last that failed, or the last."""
+    attempts: tuple[Attempt, ...]
+    """The last ones, in order."""
+    left_out: int
+    """How many came before these."""
+    links: tuple[str, ...]
+    """Where the cause and the advice are explained."""
+
+
+def as_object(diagnosis: Diagnosis) -> dict[str, object]:
+    """Return the diagnosis as one JSON object."""
+    verdict = diagnosis.shown.verdict
     evidence = [{"line": found.number, "text": found.text, "kind": found.kind} for found in verdict.evidence]
     return {
         "fault": verdict.fault,
@@ -34,27 +64,67 @@ def as_object(verdict: Verdict, links: Sequence[str]) -> dict[str, object]:
         "phase": verdict.phase,
         "suspect": verdict.suspect,
         "backend": verdict.backend,
+        "attention_backend": verdict.setup.attention_backend,
+        "all2all_backend": verdict.setup.all2all_backend,
+        "vllm": verdict.setup.vllm,
+        "gpu": verdict.setup.gpu,
         "reason": verdict.reason,
         "evidence": evidence,
         "advice": list(verdict.advice),
         "exit_status": verdict.exit_status,
-        "links": list(links),
+        "links": list(diagnosis.links),
+        "attempts": [_as_entry(attempt) for attempt in diagnosis.attempts],
     }
 
 
-def as_lines(verdict: Verdict, relieves: Mapping[str, frozenset[str]], links: Sequence[str]) -> list[str]:
-    """Return the verdict for people: the root line, what it means, what to change now, and which rung that is."""
+def _as_entry(attempt: Attempt) -> dict[str, object]:
+    verdict = attempt.verdict
+    return {
+        "attempt": attempt.number,
+        "rung": attempt.rung,
+        "fault": verdict.fault,
+        "action": verdict.action,
+        "phase": verdict.phase,
+        "reason": verdict.reason,
+    }
+
+
+def as_lines(diagnosis: Diagnosis, relieves: Mapping[str, frozenset[str]]) -> list[str]:
+    """Return the diagnosis for people: the root line, what it means, what to change now, and which rung that is."""
+    verdict = diagnosis.shown.verdict
     lines = [
+        *_overview(diagnosis),
         verdict.reason,
-        f"fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
-        f"MoE backend {verdict.backend or 'not named in the log'}",
+        f"fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, {in_use(verdict)}",
     ]
-    lines += [f"{found.kind}  {quoted(found)}" for found in telling(verdict, LINES_LIMIT)]
+    lines += [f"{found.kind}  {quoted(found, 'the log')}" for found in telling(verdict, LINES_LIMIT)]
     lines += [f"what to do: {NOTHING if verdict.fault == 'stopped' else ACTIONS[verdict.action]}"]
     if verdict.action == "retry-safer":
         lines += _rungs(verdict.suspect, relieves)
     lines += [f"  {advice}" for advice in verdict.advice]
-    return [*lines, *(f"see {link}" for link in links)]
+    return [*lines, *(f"see {link}" for link in diagnosis.links)]
+
+
+def _overview(diagnosis: Diagnosis) -> list[str]:
+    """Return one line for each attempt, where there are several, and which of them the rest is about."""
+    count = len(diagnosis.attempts) + diagnosis.left_out
+    if count == 1:
+        return []
+    last, shown = diagnosis.attempts[-1], diagnosis.shown
+    hidden = f", of which the last {len(diagnosis.attempts)} are listed" if diagnosis.left_out else ""
+    lines = [f"the log tells of {count} starts of vLLM{hidden}"]
+    lines += [f"  {_row(attempt)}" for attempt in diagnosis.attempts]
+    if not shown.has_failed:
+        return [*lines, "", f"none of them failed; the last, {shown.number}:"]
+    if last is shown:
+        return [*lines, "", f"the last, {shown.number}:"]
+    return [*lines, "", f"the last start did not fail: {last.verdict.reason}", f"the last that failed, {shown.number}:"]
+
+
+def _row(attempt: Attempt) -> str:
+    verdict = attempt.verdict
+    where = f" at {attempt.rung}" if attempt.rung else ""
+    return f"{attempt.number}{where}: {verdict.fault}, phase {verdict.phase}, action {verdict.action}"
 
 
 def _rungs(suspect: str, relieves: Mapping[str, frozenset[str]]) -> list[str]:

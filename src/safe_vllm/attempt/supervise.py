@@ -185,6 +185,7 @@ class _Attempt:
             ends=tuple(self.ends),
             phase=self.phase if state.ended_by_us else self.scan.phase,
             backend=self.scan.backend,
+            setup=self.scan.setup,
             health_answered=state.health_answered,
             was_ready=state.ready_at is not None,
             canary=state.canary,

@@ -1,46 +1,135 @@
-"""What people who met the same fault changed."""
+"""What people who met the same fault changed: choosing, from a table, what fits a verdict."""
 
 from __future__ import annotations
 
-_BY_FAULT: dict[str, tuple[str, ...]] = {
-    "gpu-oom": (
-        "lower --gpu-memory-utilization, --max-num-seqs or --max-num-batched-tokens",
-        "check with nvidia-smi that no other process holds the GPU",
-    ),
-    "kv-cache": ("lower --max-model-len, or raise --gpu-memory-utilization",),
-    "host-oom": ("give the host or the container more memory, or load fewer shards at a time",),
-    "shm": ("enlarge /dev/shm: docker run --shm-size=16g or --ipc=host; in Kubernetes an emptyDir of medium Memory",),
-    "backend-refused": ("leave the backend on auto, or name one that this GPU and weight format can take",),
-    "port-in-use": ("stop the process that holds the port, or choose another with --port",),
-    "hub": ("check the network and HF_TOKEN; with the files on this machine, HF_HUB_OFFLINE=1 avoids the call",),
-    "permission": ("check HF_TOKEN and the licence of a gated model, and who may read the files",),
-    "disk-full": ("free space where HF_HOME and VLLM_CACHE_ROOT lie, or point these to another disk",),
-    "no-gpu": ("check that the container was started with GPUs (--gpus all) and that nvidia-smi lists them",),
-    "driver": ("upgrade the NVIDIA driver, or install the vLLM build for the driver's CUDA version",),
-    "toolchain": ("install the CUDA toolkit and compiler that the message names, or flashinfer-jit-cache",),
-    "board": ("take the node out of service, and run dcgmi diag; a reset or another board is what helped others",),
-    "nccl-init": ("run once with NCCL_DEBUG=INFO; NCCL_P2P_DISABLE=1 helped others where peer access is broken",),
-    "collective-timeout": ("NCCL_P2P_DISABLE=1 helped others where peer access between GPUs is broken",),
-    "gpu-coredump": ("keep the core file: cuda-gdb names the kernel",),
-}
-_BY_SUSPECT: dict[str, tuple[str, ...]] = {
-    "all-reduce": ("--disable-custom-all-reduce helped others",),
-    "all-to-all": ("--all2all-backend allgather_reducescatter avoids these kernels",),
-    "speculation": ("--no-async-scheduling, or another drafter, helped others",),
-    "autotune": (
-        "--no-enable-flashinfer-autotune avoids the tuner (vLLM 0.16 and later)",
-        "vLLM 0.27 brings FlashInfer 0.6.16, with which tuning bf16 TRT-LLM MoE kernels was not seen to crash again "
-        "(https://github.com/vllm-project/vllm/issues/46861, https://github.com/vllm-project/vllm/issues/46083)",
-        "FlashInfer 0.6.5 crashes while tuning any TRT-LLM MoE kernel: use another release "
-        "(https://github.com/flashinfer-ai/flashinfer/issues/2701)",
-    ),
-    "moe": (
-        "--moe-backend triton served where flashinfer_trtllm crashed "
-        "(https://github.com/vllm-project/vllm/issues/46861)",
-    ),
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from safe_vllm.verdict.evidence import Verdict
+
+MOST_SHOWN = 4
+PACKAGES = {"vllm": "vLLM", "flashinfer": "FlashInfer"}
+_WEIGHTS = {True: -1, None: 1, False: 0}
+"""What sorts by how specific advice is: a condition that is met speaks for it, one that nothing tells of against it."""
+_BOUNDS = {
+    ">=": "{} or later",
+    ">": "later than {}",
+    "~=": "like {}",
+    "==": "{}",
+    "!=": "other than {}",
+    "<=": "up to {}",
+    "<": "before {}",
 }
 
 
-def advice_for(fault: str, suspect: str | None) -> tuple[str, ...]:
-    """Return what an expert would try for ``fault``, where ``suspect`` did it."""
-    return _BY_SUSPECT.get(suspect or "", ()) + _BY_FAULT.get(fault, ())
+@dataclass(frozen=True)
+class Advice:
+    """One thing to try, and when. An empty condition is always met."""
+
+    text: str
+    """One sentence that names the setting."""
+    link: str | None = None
+    """Where it is said to help."""
+    faults: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    """Parts of the name of the backend in use, however that is spelled."""
+    vllm: str | None = None
+    """Versions, as a PEP 440 specifier set."""
+    flashinfer: str | None = None
+    gpus: tuple[str, ...] = ()
+    """Words of the GPU's name."""
+    architectures: tuple[str, ...] = ()
+    compute_capabilities: tuple[str, ...] = ()
+    fixed_in: tuple[tuple[str, str], ...] = ()
+    """Packages, with the versions that make the advice needless."""
+
+
+Table = tuple[Advice, ...]
+
+
+@dataclass(frozen=True)
+class _Condition:
+    is_met: bool | None
+    """``None``: nothing told."""
+    words: str = ""
+
+
+def advised(verdict: Verdict, table: Table) -> Verdict:
+    """Return ``verdict`` with the advice that fits it, the most specific first, and where that comes from."""
+    chosen = [(entry, conditions) for entry in table if _fits(conditions := tuple(_conditions(entry, verdict)))]
+    chosen.sort(key=lambda choice: sum(_WEIGHTS[condition.is_met] for condition in choice[1]))
+    chosen = chosen[:MOST_SHOWN]
+    links = dict.fromkeys(entry.link for entry, _ in chosen if entry.link)
+    return replace(verdict, advice=tuple(_sentence(*choice) for choice in chosen), links=tuple(links))
+
+
+def _fits(conditions: tuple[_Condition, ...]) -> bool:
+    return all(condition.is_met is not False for condition in conditions)
+
+
+def _conditions(entry: Advice, verdict: Verdict) -> Iterator[_Condition]:
+    """Yield what ``entry`` demands. What nothing tells is left to the reader, in words."""
+    setup = verdict.setup
+    for wanted, found in (
+        (entry.faults, verdict.fault),
+        (entry.suspects, verdict.suspect),
+        (entry.phases, verdict.phase),
+    ):
+        if wanted:
+            yield _Condition(found in wanted)
+    name, words = _plain(verdict.backend), _plain(setup.gpu)
+    for wanted, found_in, where in (
+        (entry.backends, name and [part for part in entry.backends if str(_plain(part)) in name], "where {} is in use"),
+        (entry.gpus, words and [gpu for gpu in entry.gpus if str(_plain(gpu)) in words.split("_")], "on {}"),
+        (entry.architectures, setup.architecture and [setup.architecture], "on {}"),
+        (
+            entry.compute_capabilities,
+            setup.compute_capability and [setup.compute_capability],
+            "on GPUs of compute capability {}",
+        ),
+    ):
+        if wanted:
+            is_met = None if found_in is None else bool(set(found_in) & set(wanted))
+            yield _Condition(is_met, where.format(" or ".join(wanted)))
+    yield from _versions(entry, verdict)
+
+
+def _versions(entry: Advice, verdict: Verdict) -> Iterator[_Condition]:
+    installed = {"vllm": verdict.setup.vllm, "flashinfer": verdict.setup.flashinfer}
+    for package, wanted in (("vllm", entry.vllm), ("flashinfer", entry.flashinfer)):
+        if wanted:
+            yield _Condition(_is_in(installed[package], wanted), f"with {PACKAGES[package]} {_spoken(wanted)}")
+    for package, version in entry.fixed_in:
+        yield _Condition(_is_in(installed[package], f"<{version}"))
+
+
+def _plain(name: str | None) -> str | None:
+    """Return a name as it is spelled least: ``FlashInfer TRTLLM`` and ``FLASHINFER_TRTLLM`` are one."""
+    return re.sub(r"[\W_]+", "_", name.lower()) if name else None
+
+
+def _is_in(version: str | None, wanted: str) -> bool | None:
+    from packaging.specifiers import SpecifierSet  # slow to import, and only an end needs it
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return SpecifierSet(wanted).contains(Version(version or "").public, prereleases=True)
+    except InvalidVersion:
+        return None
+
+
+def _spoken(wanted: str) -> str:
+    """Return a specifier set in words, the lower bound first."""
+    bounds = [re.fullmatch(r"\s*([<>=!~]+)\s*(.+?)\s*", part) for part in wanted.split(",")]
+    found = sorted((list(_BOUNDS).index(bound[1]), bound[2]) for bound in bounds if bound)
+    return " and ".join(list(_BOUNDS.values())[place].format(version) for place, version in found)
+
+
+def _sentence(entry: Advice, conditions: tuple[_Condition, ...]) -> str:
+    unknown = [condition.words for condition in conditions if condition.is_met is None and condition.words]
+    condition = f"{', '.join(unknown)}: " if unknown else ""
+    fixed = " and ".join(f"{PACKAGES[package]} {version}" for package, version in entry.fixed_in)
+    return f"{condition}{entry.text}{f'; fixed in {fixed}' if fixed else ''}"

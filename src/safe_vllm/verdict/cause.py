@@ -40,12 +40,17 @@ def _was_told_to_stop(reading: Reading, seen: Observations) -> bool:
     if ends.signal_of(seen.leader_status) in ends.ASKED_SIGNALS:
         return True
     told = reading.stopping
-    if told is None or reading.deaths or seen.ended_by_us:
+    if told is None or seen.ended_by_us or (reading.deaths and not _was_torn_down(reading, told)):
         return False
     if seen.leader_status not in (0, None) and told.signature != INTERRUPTED:
         return False
     killed = ends.by_fault(seen.ends)
     return killed is None or killed.at_s > told.at_s
+
+
+def _was_torn_down(reading: Reading, told: Evidence) -> bool:
+    """Whether the deaths are those of a start that was interrupted: nothing else tells why."""
+    return told.signature == INTERRUPTED and not (named(reading) or guess(reading))
 
 
 def _by_signal(seen: Observations) -> Cause | None:
@@ -58,7 +63,7 @@ def _by_signal(seen: Observations) -> Cause | None:
 
 
 def _by_weaker_lines(reading: Reading, seen: Observations) -> Cause | None:
-    has_ended = bool(seen.leader_status is not None or seen.ended_by_us or reading.deaths)
+    has_ended = bool(seen.has_ended or reading.deaths)
     line = named(reading)
     if line and (has_ended or line.fault == "hang"):
         return Cause(line.fault or "unknown", line, suspect=line.suspect)
@@ -75,7 +80,7 @@ def _by_silence(reading: Reading, seen: Observations) -> Cause:
         return Cause("bad-argument")  # argparse
     if seen.ended_by_us:
         return Cause("unknown" if seen.canary == "failed" else "hang")
-    if seen.leader_status is not None or reading.deaths:
+    if seen.has_ended or reading.deaths:
         return Cause("unknown", reading.deaths[0] if reading.deaths else None)
     last = next((e for e in reversed(seen.evidence) if e.kind == "marker"), None)
     # a log that just ends where servers are known to get stuck

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 Kind = Literal["root", "echo", "advice", "benign", "marker"]
@@ -94,6 +94,10 @@ class Setup:
     attention_backend: str | None = None
     all2all_backend: str | None = None
 
+    def or_else(self, other: Setup) -> Setup:
+        """Return this, and what it does not tell from ``other``."""
+        return Setup(**{field.name: getattr(self, field.name) or getattr(other, field.name) for field in fields(self)})
+
 
 @dataclass(frozen=True)
 class Observations:
@@ -115,10 +119,17 @@ class Observations:
     """By us, on behalf of the operator."""
     ended_by_us: str | None = None
     """Why we ended it although nobody asked (a hang, a fault that vLLM did not notice)."""
+    is_over: bool = False
+    """Whether it ended, though nobody may know how: in a log that goes on with another start."""
     uptime_s: float = 0.0
     """How long it had been ready, or alive if it never was."""
     ended_at_s: float = 0.0
     """Seconds from the spawn until it ended; 0: not known, it ended with the last that was seen of it."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to be over, by more than what it printed."""
+        return self.leader_status is not None or bool(self.ended_by_us) or self.is_over
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,7 @@ class Verdict:
     """One sentence."""
     suspect: str = "unknown"
     backend: str | None = None
+    """In use: the attention or all-to-all backend where that is the suspect, else the MoE backend."""
     evidence: tuple[Evidence, ...] = ()
     """The lines it rests on, the root first."""
     advice: tuple[str, ...] = ()

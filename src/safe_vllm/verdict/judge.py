@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safe_vllm.verdict.actions import action_for, status_for
-from safe_vllm.verdict.advice import advice_for
+from safe_vllm.verdict.advice import Table, advised
 from safe_vllm.verdict.cause import Cause, find
 from safe_vllm.verdict.evidence import Action, Evidence, Observations, Verdict
 from safe_vllm.verdict.reading import WAITING, relevant
@@ -14,25 +14,31 @@ _FRAMES_AFTER = 60
 """How many lines of native frames may follow the line that announces them."""
 
 
-def judge(observations: Observations) -> Verdict:
-    """Return what kind of end ``observations`` tell of, and what that calls for."""
+def judge(observations: Observations, advice: Table = ()) -> Verdict:
+    """Return what kind of end ``observations`` tell of, and what that calls for, with what fits of ``advice``."""
     cause = Cause("stopped") if observations.stop_requested else find(observations)
     before_ready = not observations.was_ready
     action = _action(cause, before_ready)
     phase = _phase(cause, observations)
     suspect = _suspect(cause, observations, phase)
-    return Verdict(
+    verdict = Verdict(
         fault=cause.fault,
         action=action,
         phase=phase,
         reason="the operator asked it to stop" if observations.stop_requested else reason(cause, observations, phase),
         suspect=suspect,
-        backend=observations.backend,
+        backend=_backend(suspect, observations),
         evidence=_lines(cause, observations),
-        advice=advice_for(cause.fault, suspect),
+        setup=observations.setup,
         exit_status=status_for(cause.fault, action),
         before_ready=before_ready,
     )
+    return advised(verdict, advice)
+
+
+def _backend(suspect: str, seen: Observations) -> str | None:
+    others = {"attention": seen.setup.attention_backend, "all-to-all": seen.setup.all2all_backend}
+    return others.get(suspect, seen.backend)
 
 
 def _action(cause: Cause, before_ready: bool) -> Action:
@@ -51,6 +57,8 @@ def _phase(cause: Cause, seen: Observations) -> str:
         return lookalikes[0].phase if lookalikes else seen.phase
     if not cause.line:
         return seen.phase
+    if cause.line.signature == "port-in-use" and cause.line.phase == "first-inference":
+        return "init"  # uvicorn says that it is up before it binds
     frames = (e for e in _after(cause.line, seen) if e.kind == "marker" and e.signature.endswith("-frame"))
     return next((e.phase for e in frames), cause.line.phase)
 

@@ -19,13 +19,14 @@ class Kept:
         self._earlier: deque[Evidence] = deque(maxlen=BEFORE_THE_LAST_ANSWER)
         self._recent: list[Evidence] = []
 
-    def add(self, evidence: Evidence) -> bool:
-        """Keep ``evidence`` unless there is enough of its kind; return whether it was kept."""
+    def has_enough(self, signature: str) -> bool:
+        """Whether more of this signature would tell nothing new."""
+        return self._seen[signature] >= OF_ONE_SIGNATURE
+
+    def add(self, evidence: Evidence) -> None:
+        """Keep ``evidence``."""
         self._seen[evidence.signature] += 1
-        if self._seen[evidence.signature] > OF_ONE_SIGNATURE:
-            return False
         self._recent.append(evidence)
-        return True
 
     def settle(self, answer: Evidence) -> None:
         """Note that a request was answered: what came before is history."""

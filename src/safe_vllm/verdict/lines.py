@@ -51,6 +51,8 @@ _MOMENT = re.compile(r"(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 _NEXT = re.compile(
     r"\([A-Za-z][\w.:=-]*(?: [\w.:=-]+){0,3}? pid=\d+(?:, [^()]{0,80})?\) "
     r"(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[ :]|\d{4}-\d\d-\d\d )"
+    # whatever comes right behind the bar itself: native code writes no prefix
+    r"|(?<=/s\])(?=\S)|(?<=s/it\])(?=\S)|(?<=s/profile\])(?=\S)"
 )
 
 
@@ -84,12 +86,17 @@ def clean(line: bytes) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
+def after_wrapper(text: str) -> int:
+    """Return where ``text`` begins behind what a log's store put in front of it."""
+    wrapper = _WRAPPER.match(text)
+    return wrapper.end() if wrapper else 0
+
+
 def parse(text: str) -> Record:
     """Return the one record that begins where ``text`` begins."""
     if objects := _objects(text):
         return objects[0]
-    wrapper = _WRAPPER.match(text)
-    at, process = wrapper.end() if wrapper else 0, None
+    at, process = after_wrapper(text), None
     while prefix := _PREFIX.match(text, at):
         at, process = prefix.end(), prefix[1]
     for layout in _LAYOUTS:

@@ -22,9 +22,9 @@ class Progress:
 
     def enter(self, phase: str) -> Progress:
         """Return the progress after a line that only ``phase`` prints. A server never goes back from service."""
-        if not self.is_known or (self.phase in STARTING and phase in STARTING):
-            return replace(self, phase=phase, is_known=True)
-        return replace(self, phase=max(self.phase, phase, key=PHASES.index))
+        has_order = self.is_known and not (self.phase in STARTING and phase in STARTING)
+        goal = max(self.phase, phase, key=PHASES.index) if has_order else phase
+        return self if self.is_known and goal == self.phase else replace(self, phase=goal, is_known=True)
 
     def hint(self, phase: str) -> Progress:
         """Return the progress after a line that belongs to ``phase`` but does not begin it."""

@@ -31,6 +31,9 @@ _BEHIND = {
     "nccl-init": (LETHAL - {"engine-signal"}) | {"shm", "gpu-oom", "host-oom", "driver"},
 }
 """Faults that only tell that something broke down, and what may stand behind each."""
+_KERNEL = LETHAL - {"engine-signal", "board"}
+_ENDS_A_START = _FROM_CLIENTS | {"no-gpu", "unsupported-gpu", "toolchain", "driver", "disk-full"}
+"""Faults that end a start before the first kernel of the model: one that a kernel fault follows did not."""
 _NEAR_S = 60.0
 _STALL_S = 60.0
 
@@ -100,7 +103,7 @@ def root(reading: Reading, seen: Observations) -> Evidence | None:
             return first
     if reading.roots:
         return _precise(reading.roots)
-    if not (reading.deaths or seen.leader_status is not None or seen.ended_by_us):
+    if not (reading.deaths or seen.has_ended):
         return None
     died_at_s = _died_at_s(reading, seen)
     return next((e for e in reading.earlier if died_at_s - e.at_s <= _NEAR_S), None)
@@ -117,6 +120,8 @@ def _died_at_s(reading: Reading, seen: Observations) -> float:
 def _precise(roots: Sequence[Evidence]) -> Evidence:
     """Return the first root, or the fault behind it where the first only tells that something broke down."""
     first = roots[0]
+    if first.fault in _ENDS_A_START and (fault := next((e for e in roots if e.fault in _KERNEL), None)):
+        return fault
     wanted = _BEHIND.get(first.fault or "", frozenset())
     return next((e for e in roots if e.fault in wanted and e.at_s - first.at_s <= _NEAR_S), first)
 

@@ -23,23 +23,47 @@ def observe_log(data: bytes, exit_status: int | None, signatures: Signatures) ->
 
 def observe_chunks(chunks: Iterable[bytes], exit_status: int | None, signatures: Signatures) -> Observations:
     """Like ``observe_log``, for a log that is read piece by piece."""
-    scan = Scan(signatures, from_start=False)
-    tail = b""
+    replay = Replay(signatures)
     for chunk in chunks:
-        scan.feed("stdout", chunk, 0.0)
-        tail = (tail + chunk)[-_TAIL_BYTES:]
-    scan.close(0.0)
-    lines = tuple(_timed(_phased(scan), clock := _Clock()))
-    ended_at_s = clock.read(_last_clock(tail))
-    return Observations(
-        leader_status=exit_status,
-        evidence=lines,
-        phase=scan.phase,
-        backend=scan.backend,
-        was_ready=scan.phase in ("serving", "shutdown"),
-        uptime_s=ended_at_s,
-        ended_at_s=ended_at_s,
-    )
+        replay.feed(chunk)
+    return replace(replay.observations(), leader_status=exit_status)
+
+
+class Replay:
+    """What the log of one server shows, piece by piece."""
+
+    def __init__(self, signatures: Signatures, after: Replay | None = None) -> None:
+        """Begin, perhaps in the middle of what a server prints; ``after`` that of another, with the first line."""
+        self.scan: Scan = Scan(signatures, from_start=after is not None, like=after.scan if after else None)
+        self.scan.lines = after.scan.lines if after else 0
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next piece."""
+        self.scan.feed("stdout", chunk, 0.0)
+        self._tail = (self._tail + chunk)[-_TAIL_BYTES:] if len(chunk) < _TAIL_BYTES else chunk[-_TAIL_BYTES:]
+
+    @property
+    def lines(self) -> int:
+        """Lines of the log up to here, the last of which may not have ended."""
+        return self.scan.lines + bool(self._tail and not self._tail.endswith(b"\n"))
+
+    def observations(self) -> Observations:
+        """Return what the whole log shows. How the server ended is not known from it."""
+        scan = self.scan
+        scan.close(0.0)
+        lines = tuple(_timed(_phased(scan), clock := _Clock()))
+        ended_at_s = clock.read(_last_clock(self._tail))
+        return Observations(
+            leader_status=None,
+            evidence=lines,
+            phase=scan.phase,
+            backend=scan.backend,
+            setup=scan.setup,
+            was_ready=scan.phase in ("serving", "shutdown"),
+            uptime_s=ended_at_s,
+            ended_at_s=ended_at_s,
+        )
 
 
 def _last_clock(tail: bytes) -> str | None:

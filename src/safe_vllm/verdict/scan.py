@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from safe_vllm.verdict.evidence import Evidence, Kind
+from safe_vllm.verdict.evidence import Evidence, Kind, Setup
 from safe_vllm.verdict.kept import Kept
 from safe_vllm.verdict.lines import LONGEST_BYTES, Record, clean, split
 from safe_vllm.verdict.phase import Progress
-from safe_vllm.verdict.sieve import Sieve, apart, of_activity
-from safe_vllm.verdict.signatures import Match, Signatures
+from safe_vllm.verdict.shapes import Shapes, Shown
+from safe_vllm.verdict.sieve import Sieve, line_numbers, lines_of, of_activity
+from safe_vllm.verdict.signatures import Match, Signature, Signatures
 
 Stream = Literal["stdout", "stderr"]
 
@@ -20,6 +22,8 @@ ANSWERED = "answered"
 UP = "startup-complete"
 
 LONGEST_TEXT = 2000
+_FIRST_COUNTS = ("vllm", "flashinfer")
+"""Of these, what was told first holds: what a server runs does not change, and what comes later may be quoted."""
 _FLOWING = re.compile(
     r"(?:Engine \d+: |\d+ Engines Aggregated: )?Avg prompt throughput: [\d.]+ tokens/s, "
     r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s"
@@ -39,18 +43,21 @@ class _Stream:
 class Scan:
     """What the output of one attempt has shown so far. Both streams share numbers, phase and evidence."""
 
-    def __init__(self, signatures: Signatures, *, from_start: bool = True) -> None:
-        """Look for ``signatures``; ``from_start``: the first line is the first that the server printed."""
+    def __init__(self, signatures: Signatures, *, from_start: bool = True, like: Scan | None = None) -> None:
+        """Look for ``signatures``; ``from_start``: the first line is the first that the server printed.
+
+        ``like``: another scan for the same, whose preparations serve again.
+        """
         self._signatures = signatures
-        self._sieve = Sieve(signatures)
+        self._sieve: Sieve = like._sieve if like else Sieve(signatures)
+        self._shapes: Shapes = like._shapes if like else Shapes(signatures)
         self._known = signatures
         self._streams = {"stdout": _Stream(), "stderr": _Stream()}
         self._progress = Progress(is_known=from_start)
         self._kept = Kept()
         self._is_armed = False
         self._flowing = 0
-        self.backend: str | None = None
-        """The MoE backend that vLLM said it uses."""
+        self._told: dict[str, str] = {}
         self.lines = 0
         """Line ends seen so far."""
         self.known_from: tuple[int, str] = (0, "init")
@@ -60,6 +67,17 @@ class Scan:
     def phase(self) -> str:
         """Where the server is."""
         return self._progress.phase
+
+    @property
+    def backend(self) -> str | None:
+        """The MoE backend that vLLM said it uses."""
+        return self._told.get("backend")
+
+    @property
+    def setup(self) -> Setup:
+        """The software and hardware in use, as far as it was told."""
+        setup = Setup(**{name: value for name, value in self._told.items() if name != "backend"})
+        return replace(setup, gpu=setup.gpu.replace("_", " ")) if setup.gpu else setup  # file names have no spaces
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -111,16 +129,17 @@ class Scan:
 
     def _block(self, block: bytes, at_s: float) -> list[Evidence]:
         found: list[Evidence] = []
-        lines, numbers = apart(block)
-        before = self.lines
+        lines, before = lines_of(block), self.lines
         told, needles = self._sieve.with_needles(lines)
         self._known = self._signatures.among(needles)
-        watched = set(of_activity(lines)) if told or self._watches else set()
-        for place in sorted(told | watched):
-            self.lines = before + numbers[place]
+        watched = of_activity(block, lines) if told or self._watches else set()
+        wanted = sorted(told | watched)
+        numbers = line_numbers(block) if wanted else ()
+        for place in wanted:
             if self._watches or place in told:
+                self.lines = before + numbers[place]
                 found += self._line(lines[place][:LONGEST_BYTES], at_s, has_needle=place in told)
-        self.lines = before + numbers[-1]
+        self.lines = before + block.count(b"\n")
         return found
 
     @property
@@ -130,14 +149,24 @@ class Scan:
     def _line(self, line: bytes, at_s: float, *, has_needle: bool) -> list[Evidence]:
         found: list[Evidence] = []
         was_known = self._progress.is_known
-        for record in split(clean(line), self._known.quotes):
+        for record, match in self._read(line, has_needle):
             if self._is_answer(record):
                 found += self._settle(self._evidence("marker", ANSWERED, record, at_s))
-            elif has_needle and (match := self._known.match(record)):
+            elif match:
+                self._note(self._known.told(record))
                 found += self._take(match, record, at_s)
         if self._progress.is_known and not was_known:
             self.known_from = (self.lines + 1, self.phase)
         return found
+
+    def _read(self, line: bytes, has_needle: bool) -> Shown:
+        if has_needle:
+            return self._shapes.read(line, self._known, self._is_idle)
+        return tuple((record, None) for record in split(clean(line), self._known.quotes))
+
+    def _is_idle(self, signature: Signature) -> bool:
+        """Whether no text of this signature will be kept."""
+        return signature.name != UP and self._kept.has_enough(signature.name)
 
     def _is_answer(self, record: Record) -> bool:
         """Whether ``record`` shows that the server answers; moves the phase."""
@@ -164,21 +193,28 @@ class Scan:
         self._kept.settle(answer)
         return [answer]
 
+    def _note(self, told: Mapping[str, str]) -> None:
+        if told:
+            kept = {name: self._told[name] for name in _FIRST_COUNTS if name in self._told}
+            self._told = {**self._told, **told, **kept}
+
     def _take(self, match: Match, record: Record, at_s: float) -> list[Evidence]:
         signature = match.signature
         if signature.phase:
             move = self._progress.enter if match.kind == "marker" else self._progress.hint
             self._progress = move(signature.phase)
-        self.backend = signature.group("backend", record) or self.backend
+        settles = signature.name == UP and self._is_armed
+        self._is_armed = not settles and (self._is_armed or match.kind in ("root", "echo"))
+        self._flowing = self._flowing if match.kind in ("marker", "benign") else 0
+        if not settles and self._kept.has_enough(signature.name):
+            return []
         evidence = self._evidence(match.kind, signature.name, record, at_s, match.fault, match.suspect)
         evidence = replace(evidence, can_be_caught=signature.can_be_caught) if signature.can_be_caught else evidence
-        if signature.name == UP and self._is_armed:
-            self._is_armed = False
+        if settles:
             self._kept.settle(evidence)
-            return [evidence]
-        self._is_armed = self._is_armed or match.kind in ("root", "echo")
-        self._flowing = self._flowing if match.kind in ("marker", "benign") else 0
-        return [evidence] if self._kept.add(evidence) else []
+        else:
+            self._kept.add(evidence)
+        return [evidence]
 
     def _evidence(
         self, kind: Kind, name: str, record: Record, at_s: float, fault: str | None = None, suspect: str | None = None

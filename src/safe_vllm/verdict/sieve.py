@@ -37,7 +37,7 @@ class Sieve:
     def with_needles(self, lines: list[bytes]) -> tuple[set[int], tuple[bytes, ...]]:
         """Return the places of the ``lines`` that hold a needle, and these needles."""
         ordinary = self._is_ordinary
-        left = [place for place, line in enumerate(lines) if line and not ordinary(line)]
+        left = [place for place, line in enumerate(lines) if not ordinary(line)]
         text = b"\n".join([lines[place] for place in left])
         needles = self._in_words(text) if left else ()
         found: set[int] = set()
@@ -67,18 +67,23 @@ def _opening(text: str, needle: str | None) -> bytes:
     return opening + b".*?" + re.escape(needle.encode()) if needle else opening
 
 
-def of_activity(lines: list[bytes]) -> list[int]:
-    """Return the places of the ``lines`` that tell of requests or tokens."""
-    return [place for place, line in enumerate(lines) if any(word in line for word in _ACTIVITY)]
+def of_activity(block: bytes, lines: list[bytes]) -> set[int]:
+    """Return the places of the ``lines`` of ``block`` that tell of requests or tokens."""
+    words = [word for word in _ACTIVITY if word in block]
+    return {place for word in words for place, line in enumerate(lines) if word in line}
 
 
-def apart(block: bytes) -> tuple[list[bytes], Sequence[int]]:
-    """Return the lines of ``block``, and for each how many line ends stand before it.
+def lines_of(block: bytes) -> list[bytes]:
+    """Return the lines of ``block`` that are not empty. A carriage return ends a line too."""
+    return list(filter(None, block.replace(b"\r", b"\n").split(b"\n")))
 
-    A carriage return ends a line too, but is not counted: a progress bar is one line, however often it is redrawn.
+
+def line_numbers(block: bytes) -> Sequence[int]:
+    """Return for each of the ``lines_of`` a block how many line ends stand before it.
+
+    A carriage return is not counted: a progress bar is one line, however often it is redrawn.
     """
-    lines = block.split(b"\n")
+    numbered = enumerate(block.split(b"\n"))
     if b"\r" not in block:
-        return lines, range(len(lines))
-    parts = [line.split(b"\r") for line in lines]
-    return [part for line in parts for part in line], [n for n, line in enumerate(parts) for _ in line]
+        return [number for number, line in numbered if line]
+    return [number for number, line in numbered for part in line.split(b"\r") if part]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import cast, get_args
 
 from safe_vllm.errors import Trouble
-from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Kind
+from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Kind, Setup
 from safe_vllm.verdict.lines import Record
+from safe_vllm.verdict.parts import Part, suspect_in
+from safe_vllm.verdict.parts import parse as parse_parts
 
 GUESS = "guess-"
 """Signatures with names that begin so are tried last: they tell the type of an exception and no more."""
+TOLD = frozenset({"backend", *(field.name for field in fields(Setup))})
+"""What the named groups of a pattern can be: the MoE backend, and the fields of ``Setup``."""
 _MOST_SUBSETS = 256
 
 
@@ -62,12 +66,15 @@ class Signature:
             return message.startswith(self.any) and (self._regex is None or bool(self._regex.match(message)))
         return any(text in message for text in self.any) and (self._regex is None or bool(self._regex.search(message)))
 
-    def group(self, name: str, record: Record) -> str | None:
-        """Return what the group ``name`` of the pattern holds in ``record``, if there is such a group."""
-        if self._regex is None or name not in self._regex.groupindex:
-            return None
-        found = self._regex.search(record.message)
-        return found[name] if found else None
+    @cached_property
+    def tells(self) -> tuple[str, ...]:
+        """Names of the groups of the pattern: what the line tells of the software and hardware in use."""
+        return tuple(re.findall(r"\(\?P<(\w+)>", self.pattern or ""))
+
+    def told(self, record: Record) -> dict[str, str]:
+        """Return what the named groups of the pattern hold in ``record``."""
+        found = self._regex.search(record.message) if self._regex and self.tells else None
+        return {name: value for name, value in found.groupdict().items() if value} if found else {}
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class Signatures:
     all: tuple[Signature, ...]
     needles: tuple[bytes, ...]
     """Texts as short as can be: a line that holds none of them shows no signature."""
+    parts: tuple[Part, ...] = ()
 
     @cached_property
     def _by_kind(self) -> Mapping[str, tuple[Signature, ...]]:
@@ -111,6 +119,10 @@ class Signatures:
         return tuple(s for s in self.all if s.quotes)
 
     @cached_property
+    def _telling(self) -> tuple[Signature, ...]:
+        return tuple(s for s in self.all if s.tells)
+
+    @cached_property
     def _subsets(self) -> dict[tuple[bytes, ...], Signatures]:
         return {}
 
@@ -121,7 +133,7 @@ class Signatures:
             those = tuple(s for s in self.all if any(n in t for t in s.telling for n in needles))
             if len(self._subsets) >= _MOST_SUBSETS:
                 self._subsets.clear()
-            found = self._subsets[needles] = Signatures(those, needles)
+            found = self._subsets[needles] = Signatures(those, needles, self.parts)
         return found
 
     def _first(self, kind: Kind, record: Record) -> Signature | None:
@@ -135,6 +147,13 @@ class Signatures:
         """Return where the signature of this name is explained."""
         return next((s.link for s in self.all if s.name == name), None)
 
+    def told(self, record: Record) -> dict[str, str]:
+        """Return what ``record`` tells of the software and hardware in use, by the names in ``TOLD``."""
+        telling = () if record.request else self._telling
+        if telling and (quoting := next((s for s in self._quoting if s.is_in(record)), None)):
+            telling = (quoting,)
+        return {name: value for s in telling if s.is_in(record) for name, value in s.told(record).items()}
+
     def match(self, record: Record) -> Match | None:
         """Return what ``record`` shows, or ``None``. Harmless beats cause, and what repeats is never a cause."""
         if record.request:
@@ -146,8 +165,9 @@ class Signatures:
         if echo := self._first("echo", record):
             return _as_is(echo) if echo.fault or not root else Match(echo, "echo", root.fault, root.suspect)
         if root:
+            suspect = root.suspect or suspect_in(record.message, self.parts)
             # what vLLM only warns about, it survived: it decides when nothing better is found
-            return Match(root, "echo" if record.level == "WARNING" else "root", root.fault, root.suspect)
+            return Match(root, "echo" if record.level == "WARNING" else "root", root.fault, suspect)
         other = self._first("marker", record) or self._first("advice", record)
         other = other or next((s for s in self._guesses if s.is_in(record)), None)
         return _as_is(other) if other else None
@@ -169,7 +189,8 @@ def parse(data: object) -> Signatures:
     for name in names:
         if names.count(name) > 1:
             raise Trouble(f"signatures: the name {name} is there twice")
-    return Signatures(entries, _needles(_strings(data.get("needles"), "needles"), entries))
+    needles = _needles(_strings(data.get("needles"), "needles"), entries)
+    return Signatures(entries, needles, parse_parts(data.get("parts", [])))
 
 
 def _signature(entry: object, place: int) -> Signature:
@@ -181,8 +202,11 @@ def _signature(entry: object, place: int) -> Signature:
         raise Trouble(f"{where}: unknown key {key}")
     for key in _NEEDED - entry.keys():
         raise Trouble(f"{where}: {key} is missing")
-    fields = {key: _value(key, value, where) for key, value in entry.items()}
-    return Signature(**cast("dict[str, object]", fields))  # type: ignore[arg-type]
+    values = {key: _value(key, value, where) for key, value in entry.items()}
+    signature = Signature(**cast("dict[str, object]", values))  # type: ignore[arg-type]
+    for name in set(signature.tells) - TOLD:
+        raise Trouble(f"{where}.pattern: {name} is not one of {', '.join(sorted(TOLD))}")
+    return signature
 
 
 def _value(key: str, value: object, where: str) -> object:
