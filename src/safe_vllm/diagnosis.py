@@ -10,7 +10,7 @@ from dataclasses import replace
 from safe_vllm import known
 from safe_vllm.announce.diagnosis import Attempt, Diagnosis, as_lines, as_object
 from safe_vllm.machine import log_file
-from safe_vllm.plan.build import RELIEVES
+from safe_vllm.plan.ladder import RELIEVES
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.lives import Life, lives

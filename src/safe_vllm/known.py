@@ -7,6 +7,8 @@ from functools import cache
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.plan import dialect
 from safe_vllm.plan.dialect import Dialects
+from safe_vllm.plan.known_bad import KnownBad
+from safe_vllm.plan.known_bad import parse as known_bad_table
 from safe_vllm.verdict import advice_table
 from safe_vllm.verdict.advice import Table
 from safe_vllm.verdict.signatures import Signatures, parse
@@ -28,3 +30,9 @@ def advice() -> Table:
 def dialects() -> Dialects:
     """Return how each release of vLLM spells what a plan may set."""
     return dialect.parse(read_data("dialects.yaml"))
+
+
+@cache
+def known_bad() -> tuple[KnownBad, ...]:
+    """Return the combinations that are known to fail."""
+    return known_bad_table(read_data("known_bad.yaml"))

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from safe_vllm.announce import banner
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
-from safe_vllm.attempt.child import ignored_signals, inherited_environment, open_missing_descriptors
+from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
 from safe_vllm.attempt.gates import is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.relay import Outlet, is_one_stream
 from safe_vllm.attempt.timing import Timing
 from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.machine import config_file, executable, profile_files
 from safe_vllm.machine.facts import Gpu, Machine
-from safe_vllm.machine.look import look
 from safe_vllm.plan import endpoint
-from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.command import command
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.intent import Intent
-from safe_vllm.plan.ladder import Plan, Rung
-from safe_vllm.plan.profile_choice import choose
+from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import Budget, End, Next, Past, after, refused
+from safe_vllm.preparing import Prepared, prepare
 from safe_vllm.record.events import EventLog
 from safe_vllm.verdict.evidence import Observations, Setup, Verdict
 from safe_vllm.verdict.judge import judge
@@ -39,35 +34,6 @@ STOPPED_DRAIN_S = 5.0
 """How long a reader of ours that is behind may keep us when a stop was asked for."""
 STOP_MARGIN_S = 15.0
 """What we give vLLM on top of the time that it gives its requests."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that is decided before the first attempt."""
-
-    intent: Intent
-    vllm: tuple[str, ...]
-    environment: Mapping[str, str]
-    machine: Machine
-    plan: Plan
-    config: Mapping[str, object] | None
-    plan_without: Callable[[Collection[str]], Plan]
-    """Make the plan again, without the change of these rungs."""
-
-
-def prepare(intent: Intent) -> Prepared:
-    """Look at the machine and make the plan. Raises Trouble; nothing was started then."""
-    from safe_vllm import known  # slow to import, and not every command plans
-
-    environment = inherited_environment()
-    vllm = executable.find(intent.vllm, environment)
-    config = config_file.config_of(intent.words)
-    machine = look(vllm[0], intent.words, environment, config)
-    profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
-    profile, because = choose(profiles, machine, intent.profile)
-    dialect = known.dialects().of(machine.installation.vllm, machine.installation.surface)
-    plan_without = partial(make_plan, intent, profile, because, machine, dialect, environment, config)
-    return Prepared(intent, vllm, environment, machine, plan_without(()), config, plan_without)
 
 
 def serve(intent: Intent) -> int:
@@ -82,9 +48,9 @@ def serve(intent: Intent) -> int:
     become_subreaper()
     teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
     try:
-        return Launch(prepared, loop, teller, ignored).run()
+        return Launch(prepared, loop, teller, ignored, prepared.plan.entry, prepared.plan.entry).run()
     finally:
-        loop.drain(STOPPED_DRAIN_S if loop.stops else intent.limits.stop_timeout_s)
+        loop.drain(STOPPED_DRAIN_S if loop.stops else prepared.limits.stop_timeout_s)
 
 
 def _lost(seen: Observations) -> Verdict:
@@ -151,7 +117,7 @@ class Launch:
             return first
         from safe_vllm.policy.backoff import until_the_end  # tenacity is slow to import, and seldom needed
 
-        limits = self.prepared.intent.limits
+        limits = self.prepared.limits
         return until_the_end(first, self._attempt, self.loop.sleep, limits.backoff_s, self._announce_step)
 
     def _attempt(self) -> Next | End:
@@ -170,7 +136,7 @@ class Launch:
         return self._decide(ended, verdict)
 
     def _order(self, number: int, rung: Rung) -> supervise.Order:
-        prepared, limits = self.prepared, self.prepared.intent.limits
+        prepared, limits = self.prepared, self.prepared.limits
         drain_s = endpoint.shutdown_timeout_s(rung.words, prepared.config)
         stop_timeout_s = max(limits.stop_timeout_s, drain_s + STOP_MARGIN_S if drain_s else 0.0)
         return supervise.Order(
@@ -201,7 +167,7 @@ class Launch:
         if observations.stop_requested:
             return End(Status.STOPPED, "asked to stop, and everything ended")
         self._leave_out_what_was_refused()
-        limits = self.prepared.intent.limits
+        limits = self.prepared.limits
         decision = after(self.prepared.plan.ladder, self.history, Budget(limits.max_attempts, limits.proving_window_s))
         if isinstance(decision, Next):
             self.before, self.rung, self.reason = self.rung, decision.rung, decision.reason

@@ -20,14 +20,18 @@ MAY_IMPORT = {
     "machine": "errors data",
     "verdict": "errors",
     "policy": "plan.ladder plan.intent verdict.evidence errors",
+    "checks": "machine.facts machine.condition plan errors",
     "attempt": "early plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
     "record": VALUES,
-    "announce": f"{VALUES} plan.explain record.events",
-    "launcher": "errors known plan machine verdict policy attempt record announce",
+    "announce": f"{VALUES} plan.explain record.events checks.finding",
+    "preparing": "errors known plan machine attempt.child",
+    "planning": "errors plan machine preparing",
+    "launcher": "errors known plan machine verdict policy attempt record announce preparing",
     "known": "data plan verdict",
     "diagnosis": "errors known plan machine verdict announce",
     "catalogue": "errors data plan machine",
+    "doctor": "errors known data plan machine checks announce",
     "cli": "launcher plan.intent errors early",
     "__main__": "cli early",
     "early": "",
@@ -37,7 +41,9 @@ MAY_IMPORT = {
 LAZY = {"cli"}
 """Rooms that may import anything inside a function: one subcommand must not pay for another."""
 
-PURE = "plan verdict policy errors machine.facts attempt.lifecycle attempt.event attempt.effect"
+PURE = (
+    "plan verdict policy checks errors machine.facts machine.condition attempt.lifecycle attempt.event attempt.effect"
+)
 IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", "click", "tenacity")
 ADAPTED = {"policy": "tenacity"}
 """The exception: one module of this room adapts that package."""

@@ -86,8 +86,8 @@ def test_whatever_a_machine_has_comes_back() -> None:
     [
         ("{\n,", "f.json:2: not JSON: expecting property name enclosed in double quotes; check the file"),
         ("[]", "f.json: expected an object; name the facts by their keys, such as architecture"),
-        ("{}", 'f.json: version: expected 1, got null; write "version": 1'),
         ('{"version": 2}', 'f.json: version: expected 1, got 2; write "version": 1'),
+        ("{}", "f.json: object missing required field `architecture`; correct the value"),
         ('{"version": 1}', "f.json: object missing required field `architecture`; correct the value"),
         ('{"version": 1, "version": 1}', "f.json: the key 'version' is there twice; keep one of them"),
         (BARE + ', "gpuz": []}', "f.json: unknown key 'gpuz', did you mean 'gpus'?; correct it"),

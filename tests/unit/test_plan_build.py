@@ -11,9 +11,9 @@ import pytest
 from safe_vllm import known
 from safe_vllm.machine.facts import Installation, Machine, ModelShape, ProfileFile, Surface
 from safe_vllm.machine.profile_files import read_profiles
-from safe_vllm.plan.build import RELIEVES, make_plan
+from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.intent import Intent
-from safe_vllm.plan.ladder import RUNG_NAMES, Plan
+from safe_vllm.plan.ladder import COSTS, RELIEVES, RUNG_NAMES, Plan
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_choice import choose
 from safe_vllm.plan.profile_reading import parse
@@ -45,7 +45,7 @@ def plan(
     installed = machine.installation
     dialect = known.dialects().of(installed.vllm, installed.surface)
     intent = Intent(tuple(line.split()))
-    return make_plan(intent, chosen, "asked for", machine, dialect, environment or {}, config, without)
+    return make_plan(intent, chosen, "asked for", machine, dialect, environment or {}, config, without=without)
 
 
 def with_vllm(version: str | None) -> Machine:
@@ -88,7 +88,7 @@ def test_on_the_cpu_the_safe_backend_is_auto_and_only_the_operators_word_changes
     made = plan("m --moe-backend=flashinfer_trtllm -tp 2", "cpu")
     assert commands(made)["triton"] == f"m --moe-backend=auto -tp 2 {OFF}"
     assert [rung.note for rung in made.ladder.rungs] == [None, "no effect here", None]
-    assert left_out(plan("m", "cpu"))["triton"] == "same command as no-autotune"
+    assert left_out(plan("m", "cpu"))["triton"] == "it would change nothing: same command as no-autotune"
 
 
 @pytest.mark.parametrize("name", ["b200", "gb200"])
@@ -113,6 +113,8 @@ def test_a_variable_of_the_operator_is_never_overridden() -> None:
     assert made.notes == (
         "CUDA_LIB_PATH is set in the environment and stays as it is",
         "TRTLLM_MOE_MAX_WORKSPACE is set in the environment and stays as it is",
+        "TRTLLM_MOE_MAX_WORKSPACE in the environment has no effect: no released vLLM or FlashInfer reads "
+        "TRTLLM_MOE_MAX_WORKSPACE",
     )
 
 
@@ -137,7 +139,7 @@ def test_the_cuda_library_path_is_not_set_where_it_does_nothing(machine: Machine
 def test_rungs_that_only_variables_nobody_reads_would_tell_apart_are_one() -> None:
     made = plan(f"m {OFF}")
     assert list(commands(made)) == ["as-asked", "triton"]
-    assert left_out(made)["no-autotune"] == "same command as as-asked"
+    assert left_out(made)["no-autotune"] == "it would change nothing: same command as as-asked"
     assert CARD.items() <= variables(made, "triton").items()
 
 
@@ -151,7 +153,7 @@ def test_the_lowest_optimization_level_has_nothing_to_switch_off() -> None:
 
 
 def test_a_backend_that_is_in_use_already_is_no_step() -> None:
-    assert left_out(plan("m --moe-backend triton"))["triton"] == "same command as no-autotune"
+    assert left_out(plan("m --moe-backend triton"))["triton"] == "it would change nothing: same command as no-autotune"
 
 
 def test_a_dense_model_has_no_rungs_about_experts() -> None:
@@ -272,17 +274,17 @@ def test_a_command_that_was_run_above_the_refused_rung_is_not_run_again() -> Non
     """Without autotune off, the rung ``triton`` is what was asked for."""
     made = plan("m --moe-backend triton", without={"no-autotune"})
     assert list(commands(made)) == ["as-asked", "no-autotune"]
-    assert left_out(made)["triton"] == "same command as as-asked"
+    assert left_out(made)["triton"] == "it would change nothing: same command as as-asked"
 
 
 def test_autotune_is_off_by_default_in_one_release() -> None:
     made = plan("m", machine=with_vllm("0.21.0"))
-    assert left_out(made)["no-autotune"] == "same command as as-asked"
+    assert left_out(made)["no-autotune"] == "it would change nothing: same command as as-asked"
     assert list(commands(plan("m -O3", machine=with_vllm("0.21.0")))) == ["as-asked", "no-autotune", "triton"]
     assert list(commands(plan("m -O1", machine=with_vllm("0.22.0")))) == ["as-asked", "no-autotune", "triton"]
 
 
 def test_every_rung_answers_suspects_that_the_verdict_knows() -> None:
-    assert tuple(RELIEVES) == RUNG_NAMES
+    assert tuple(RELIEVES) == tuple(COSTS) == RUNG_NAMES
     assert frozenset().union(*RELIEVES.values()) <= SUSPECTS
     assert all(RELIEVES[name] for name in RUNG_NAMES[1:])

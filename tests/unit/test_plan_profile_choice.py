@@ -34,6 +34,11 @@ CPU_TORCH = Installation(torch="2.13.0+cpu")
         (Machine("x86_64", (B200,), installation=CPU_TORCH, has_driver=True), "cpu", "torch is a CPU build"),
         (Machine("x86_64", gpu_note="NVML failed", has_driver=True), "default", "no other profile fits"),
         (Machine("x86_64", installation=Installation(torch="2.9+rocm7.0")), "default", "no other profile fits"),
+        (
+            Machine("x86_64", installation=Installation(torch="2.9", torch_rocm="7.0")),
+            "default",
+            "no other profile fits",
+        ),
         (one_of("A100-SXM4-80GB", "8.0"), "default", "no other profile fits"),
         (one_of("B200", "10.0"), "b200", "the GPU is NVIDIA B200"),
         (one_of("B200 MIG 1g.23gb", "10.0"), "b200", "the GPU is NVIDIA B200 MIG 1g.23gb"),

@@ -183,3 +183,24 @@ def test_a_server_that_keeps_dying_ends_the_launch() -> None:
 )
 def test_rungs_that_were_refused_for_their_own_change_are_known(history: list[Past], names: set[int]) -> None:
     assert refused(history) == names
+
+
+def test_where_the_rung_that_a_launch_starts_with_is_refused_and_nothing_is_below_the_rungs_above_are_tried() -> None:
+    assert after(LADDER, [no(2)], BUDGET) == skip(1)
+    assert after(LADDER, [no(2), no(1)], BUDGET) == skip(0)
+    assert after(LADDER, [no(2), no(1), no(0)], BUDGET) == End(78, "no rung is left: refused")
+
+
+def test_below_the_rung_that_a_launch_starts_with_comes_before_above_it() -> None:
+    assert after(LADDER, [no(1)], BUDGET) == skip(2)
+    assert after(LADDER, [no(1), no(2)], BUDGET) == skip(0)
+
+
+def test_a_rung_above_is_never_tried_once_something_has_died() -> None:
+    assert after(LADDER, [death(1), no(2)], BUDGET) == End(70, "no rung is left: it died")
+
+
+def test_a_step_down_passes_over_what_was_refused_before() -> None:
+    assert after(LADDER, [no(1), no(2), death(0)], BUDGET) == End(70, "no rung is left: it died")
+    longer = Ladder((*LADDER.rungs, Rung("less-parallel", ("model",))))
+    assert after(longer, [no(2), death(1)], BUDGET) == Next(3, "it died", 1)

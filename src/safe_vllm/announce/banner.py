@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-
-from safe_vllm.machine.facts import Machine
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference, ladder_line, variable_line
 from safe_vllm.plan.ladder import Plan, Rung
-from safe_vllm.plan.secrets import hide
 from safe_vllm.verdict.evidence import Evidence, Observations, Verdict, signal_name
 
 TEXT_LIMIT = 300
@@ -23,48 +18,14 @@ LINES_LIMIT = 8
 
 def opening(plan: Plan, vllm_version: str | None) -> list[str]:
     """Say what will be run and what comes after it."""
-    first = plan.ladder.rungs[0]
+    first = plan.ladder.rungs[plan.entry]
     lines = [
         f"vLLM {vllm_version or '(version unknown)'}, profile {plan.profile} ({plan.because})",
         f"ladder: {ladder_line(plan.ladder)}",
+        *([plan.entry_because] if plan.entry_because else []),
     ]
     lines += [f"{first.name} sets {variable_line(name, value, plan.unread)}" for name, value in first.environment]
     return lines + list(plan.notes)
-
-
-def planned(plan: Plan, machine: Machine, vllm: Sequence[str]) -> list[str]:
-    """Return what ``plan`` prints: the machine, the profile, each rung as a change and as a command to copy."""
-    installed = machine.installation
-    lines = [
-        f"machine: {machine.architecture}, {_gpus(machine)}",
-        f"software: vLLM {installed.vllm or '?'}, torch {installed.torch or '?'}, "
-        f"CUDA {installed.torch_cuda or 'none'}, FlashInfer {installed.flashinfer or 'none'}",
-        f"profile: {plan.profile} ({plan.because})",
-        *(f"note: {note}" for note in plan.notes),
-    ]
-    above = None
-    for rung in plan.ladder.rungs:
-        lines += ["", f"{rung.name}" + (f" ({rung.note})" if rung.note else "")]
-        lines += [f"  {line}" for line in _changes(above, rung, plan.unread)]
-        lines += [f"  $ {_to_copy(rung, vllm)}"]
-        above = rung
-    lines += [f"left out: {left.name}: {left.because}" for left in plan.ladder.left_out]
-    return lines
-
-
-def _gpus(machine: Machine) -> str:
-    if machine.gpus:
-        return f"{len(machine.gpus)} x {machine.gpus[0].name}"
-    return f"no GPU ({machine.gpu_note})" if machine.gpu_note else "no GPU"
-
-
-def _changes(above: Rung | None, rung: Rung, unread: frozenset[str]) -> Sequence[str]:
-    return difference(Rung(rung.name, rung.words) if above is None else above, rung, unread)
-
-
-def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
-    variables = [variable_line(name, value) for name, value in rung.environment]
-    return " ".join([*variables, shlex.join([*vllm, "serve", *hide(rung.words)])])
 
 
 def taken(place: Endpoint) -> list[str]:

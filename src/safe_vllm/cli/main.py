@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 
+from safe_vllm.cli.doctor import doctor
 from safe_vllm.cli.options import option, seconds
 from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, is_off, wants_only_words
 from safe_vllm.cli.profiles import profiles
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.plan.intent import Intent, Limits
+from safe_vllm.plan.intent import Intent
 
 INTERRUPTED = 130
 """As a shell tells of a command that Ctrl-C ended; ``serve`` has a status of its own for that."""
@@ -28,6 +29,7 @@ INTERRUPTED = 130
 )
 @option("--profile", metavar="NAME|FILE", help="Hardware profile; chosen from the machine when not given.")
 @option("--profile-dir", metavar="DIR", help="A directory with profiles of your own.")
+@option("--machine", metavar="FILE.json", help="Plan for a recorded machine instead of this one.")
 @option("--no-canary", is_flag=True, help="Trust /health; send no real request.")
 @option("--events", metavar="FILE", help="Append one JSON object per event.")
 @option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
@@ -55,6 +57,8 @@ def serve(ctx: click.Context) -> int:
     """Run `vllm serve ARGS…` under supervision."""
     if is_off() or wants_only_words(ctx.args):
         become(ctx.obj["vllm"], ["serve", *ctx.args])
+    if ctx.obj["machine"]:
+        raise Trouble("--machine is for plan and doctor: serve runs on this machine", status=Status.USAGE)
     from safe_vllm import launcher
 
     return launcher.serve(_intent(ctx))
@@ -63,13 +67,15 @@ def serve(ctx: click.Context) -> int:
 @cli.command("plan", cls=Verbatim, short_help="Print the ladder for `vllm serve`; start nothing.")
 @click.pass_context
 def plan(ctx: click.Context) -> int:
-    """Print what `safe-vllm serve ARGS…` would run."""
-    from safe_vllm import launcher
-    from safe_vllm.announce.banner import planned
+    """Print what `safe-vllm serve ARGS…` would run: the machine, the profile, every rung as a command to copy."""
+    if wants_only_words(ctx.args):
+        click.echo(ctx.get_help())
+        return 0
+    from safe_vllm import planning
+    from safe_vllm.preparing import prepare
 
     let_signals_come()
-    prepared = launcher.prepare(_intent(ctx))
-    click.echo("\n".join(planned(prepared.plan, prepared.machine, prepared.vllm)))
+    click.echo(planning.told(prepare(_intent(ctx)), ctx.obj["output"]))
     return 0
 
 
@@ -101,29 +107,35 @@ def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
+cli.add_command(doctor)
 cli.add_command(profiles)
+
+
+LIMITS = {"max_attempts": "max_attempts"} | {
+    f"{name}_s": name for name in ("stop_timeout", "fault_grace", "backoff", "proving_window", "start_timeout")
+}
+"""The names of limits, and of the options that set them."""
 
 
 def _intent(ctx: click.Context) -> Intent:
     options: Mapping[str, Any] = ctx.obj
-    limits = Limits(
-        max_attempts=options["max_attempts"],
-        stop_timeout_s=options["stop_timeout"],
-        fault_grace_s=options["fault_grace"],
-        backoff_s=options["backoff"],
-        proving_window_s=options["proving_window"],
-        start_timeout_s=options["start_timeout"],
-    )
     return Intent(
         words=tuple(ctx.args),
         vllm=command_words(options["vllm"]),
         profile=options["profile"],
         profile_dir=options["profile_dir"],
+        machine=options["machine"],
         wants_canary=not options["no_canary"],
         output=options["output"],
         events=options["events"],
-        limits=limits,
+        asked={name: options[option] for name, option in LIMITS.items() if _was_given(ctx, option)},
     )
+
+
+def _was_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option was given, by word or by variable: what was not is the profile's to say."""
+    source = ctx.find_root().get_parameter_source(name)
+    return source in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
 
 
 def run(words: list[str]) -> int:

@@ -48,7 +48,7 @@ def parse(text: str, where: str) -> Machine:
         raise _trouble(f"{where}: the key {error.args[0]!r} is there twice", "keep one of them") from None
     if not isinstance(content, dict):
         raise _trouble(f"{where}: expected an object", "name the facts by their keys, such as architecture")
-    found = content.pop("version", None)
+    found = content.pop("version", VERSION)
     if found != VERSION:
         raise _trouble(f"{where}: version: expected {VERSION}, got {json.dumps(found)}", f'write "version": {VERSION}')
     _check_keys(content, Machine, where, "")
@@ -60,7 +60,12 @@ def parse(text: str, where: str) -> Machine:
 
 def as_json(machine: Machine) -> str:
     """Return a machine as JSON, without what is as it is by default."""
-    return json.dumps({"version": VERSION, **_told(machine)}, indent=2) + "\n"
+    return json.dumps(as_object(machine), indent=2) + "\n"
+
+
+def as_object(machine: Machine) -> dict[str, object]:
+    """Return a machine as a JSON object, without what is as it is by default."""
+    return {"version": VERSION, **_told(machine)}
 
 
 def _told(value: Any) -> Any:

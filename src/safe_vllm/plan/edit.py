@@ -23,6 +23,14 @@ def with_value(words: Sequence[str], name: str, value: str, config: Config = Non
     return appended(changed, (name, value))
 
 
+def without_flag(words: Sequence[str], name: str) -> Words:
+    """Return ``words`` without ``name``, except where a word behind it would become the value of a flag before it.
+
+    What a ``--config`` file says of the flag remains.
+    """
+    return replaced(words, [place for place in scan(words) if place.flag.name == name and not _separates(words, place)])
+
+
 def with_switch(words: Sequence[str], name: str, is_on: bool, config: Config = None) -> Words:
     """Return ``words`` in which the switch ``name`` is on or off. What is vLLM's default need not be said."""
     flag = FLAGS[name]
@@ -44,7 +52,13 @@ def _separates(words: Sequence[str], place: Occurrence) -> bool:
     return behind < len(words) and not words[behind].startswith("-")
 
 
-def replaced(words: Sequence[str], places: Iterable[Occurrence], new: Callable[[Occurrence], Words]) -> Words:
+def _nothing(_place: Occurrence) -> Words:
+    return ()
+
+
+def replaced(
+    words: Sequence[str], places: Iterable[Occurrence], new: Callable[[Occurrence], Words] = _nothing
+) -> Words:
     """Return ``words`` with each of ``places`` (in order) replaced by what ``new`` makes of it."""
     result: list[str] = []
     done = 0

@@ -45,8 +45,25 @@ DATA_PARALLEL = "--data-parallel-size"
 PREFILL_CONTEXT_PARALLEL = "--prefill-context-parallel-size"
 EXECUTOR = "--distributed-executor-backend"
 DATA_PARALLEL_BACKEND = "--data-parallel-backend"
+DATA_PARALLEL_LOCAL = "--data-parallel-size-local"
+DATA_PARALLEL_START_RANK = "--data-parallel-start-rank"
+DATA_PARALLEL_RANK = "--data-parallel-rank"
+HYBRID_BALANCER = "--data-parallel-hybrid-lb"
+EXTERNAL_BALANCER = "--data-parallel-external-lb"
+PORTS_BALANCER = "--data-parallel-multi-port-external-lb"
+NODES = "--nnodes"
 OPTIMIZATION = "--optimization-level"
 HEADLESS = "--headless"
+SPECULATIVE_CONFIG = "--speculative-config"
+SPECULATIVE_METHOD = "--spec-method"
+PIPELINE_PARALLEL = "--pipeline-parallel-size"
+DECODE_CONTEXT_PARALLEL = "--decode-context-parallel-size"
+ALL2ALL = "--all2all-backend"
+DUAL_BATCHES = "--enable-dbo"
+BATCHED_TOKENS = "--max-num-batched-tokens"
+SEQUENCES = "--max-num-seqs"
+MODEL_LENGTH = "--max-model-len"
+CHUNKED_PREFILL = "--enable-chunked-prefill"
 
 FLAGS = {
     flag.name: flag
@@ -61,21 +78,24 @@ FLAGS = {
         Flag(TENSOR_PARALLEL, "--te", short="-tp", default="1"),
         Flag(DATA_PARALLEL, DATA_PARALLEL, short="-dp", default="1"),
         Flag(PREFILL_CONTEXT_PARALLEL, "--prefill-c", short="-pcp", default="1"),
-        Flag("--data-parallel-size-local", "--data-parallel-size-", short="-dpl"),
-        Flag("--data-parallel-rank", "--data-parallel-ra", short="-dpn"),
-        Flag("--data-parallel-start-rank", "--data-parallel-st", short="-dpr"),
+        Flag(PIPELINE_PARALLEL, "--pi", short="-pp", default="1"),
+        Flag(DECODE_CONTEXT_PARALLEL, "--dec", short="-dcp", default="1"),
+        Flag(ALL2ALL, "--all2"),
+        Flag(DUAL_BATCHES, "--enable-d", "switch", default=False),
+        Flag(SPECULATIVE_CONFIG, "--specu", short="-sc"),
+        Flag(SPECULATIVE_METHOD, "--spec-me"),
+        Flag(BATCHED_TOKENS, "--max-num-b"),
+        Flag(SEQUENCES, "--max-num-se"),
+        Flag(MODEL_LENGTH, "--max-m"),
+        Flag(CHUNKED_PREFILL, "--enable-ch", "switch"),
+        Flag(DATA_PARALLEL_LOCAL, "--data-parallel-size-", short="-dpl"),
+        Flag(DATA_PARALLEL_RANK, "--data-parallel-ra", short="-dpn"),
+        Flag(DATA_PARALLEL_START_RANK, "--data-parallel-st", short="-dpr"),
         Flag(DATA_PARALLEL_BACKEND, "--data-parallel-b", short="-dpb", default="mp"),
-        Flag("--data-parallel-hybrid-lb", "--data-parallel-h", "switch", short="-dph", default=False),
-        Flag("--data-parallel-external-lb", "--data-parallel-e", "switch", short="-dpe", default=False),
-        Flag(
-            "--data-parallel-multi-port-external-lb",
-            "--data-parallel-m",
-            "switch",
-            short="-dpm",
-            default=False,
-            has_negative=False,
-        ),
-        Flag("--nnodes", "--nn", short="-n", default="1"),
+        Flag(HYBRID_BALANCER, "--data-parallel-h", "switch", short="-dph", default=False),
+        Flag(EXTERNAL_BALANCER, "--data-parallel-e", "switch", short="-dpe", default=False),
+        Flag(PORTS_BALANCER, "--data-parallel-m", "switch", short="-dpm", default=False, has_negative=False),
+        Flag(NODES, "--nn", short="-n", default="1"),
         Flag("--node-rank", "--nod", short="-r", default="0"),
         Flag(EXECUTOR, "--distributed-e"),
         Flag(HEADLESS, "--hea", "switch", default=False, has_negative=False),
@@ -96,7 +116,11 @@ SAFETY_FLAGS = (
     AUTOTUNE,
     KERNEL_CONFIG,
     DATA_PARALLEL,
+    DATA_PARALLEL_LOCAL,
+    DATA_PARALLEL_START_RANK,
     TENSOR_PARALLEL,
     EXPERT_PARALLEL,
+    SPECULATIVE_CONFIG,
+    BATCHED_TOKENS,
 )
 """The only flags that a rung may change, and so the only ones whose values are ever shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -37,4 +38,7 @@ class Intent:
     """``text`` or ``json``: how our own lines on stderr look."""
     events: str | None = None
     """A file that gets one JSON object per event."""
-    limits: Limits = field(default_factory=Limits)
+    machine: str | None = None
+    """A file with a recorded machine to plan for; ``None``: this one."""
+    asked: Mapping[str, float] = field(default_factory=dict)
+    """The limits that the operator gave, by the names in ``Limits``."""

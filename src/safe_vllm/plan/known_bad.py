@@ -11,6 +11,7 @@ import msgspec
 from safe_vllm.errors import Trouble
 from safe_vllm.plan.ladder import RUNG_NAMES
 from safe_vllm.plan.profile import RungName
+from safe_vllm.plan.profile_choice import has_word
 
 _NUMBER = re.compile(r"github\.com/[^/]+/([^/]+)/(?:issues|pull)/(\d+)")
 
@@ -65,7 +66,7 @@ class KnownBad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and _is_one_of(what.compute_capability, self.compute_capabilities)
             and _is_one_of(what.moe_backend, self.moe_backends)
             and _is_one_of(what.weight_format, self.weight_formats)
-            and (not self.gpus or any(_has_word(what.gpu or "", gpu) for gpu in self.gpus))
+            and (not self.gpus or any(has_word(what.gpu or "", gpu) for gpu in self.gpus))
             and all(getattr(what, name) is True for name in switches if getattr(self, name))
             and _is_within(what.flashinfer, self.flashinfer)
             and _is_within(what.vllm, self.vllm)
@@ -113,10 +114,6 @@ def short(link: str) -> str:
 
 def _is_one_of(value: str | None, wanted: tuple[str, ...]) -> bool:
     return not wanted or value in wanted
-
-
-def _has_word(text: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _is_within(version: str | None, wanted: str | None) -> bool:

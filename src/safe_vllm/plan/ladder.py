@@ -11,6 +11,27 @@ LESS_PARALLEL = "less-parallel"
 NO_EXPERT_PARALLEL = "no-expert-parallel"
 RUNG_NAMES = (AS_ASKED, NO_AUTOTUNE, TRITON, LESS_PARALLEL, NO_EXPERT_PARALLEL)
 
+RELIEVES = {
+    AS_ASKED: frozenset[str](),
+    # Without tuning every FlashInfer operator runs its default tactic: MoE, GEMM and attention alike.
+    NO_AUTOTUNE: frozenset({"autotune", "gemm", "attention"}),
+    # Another MoE backend has other kernels, and none of the operators that were being tuned.
+    TRITON: frozenset({"moe", "autotune"}),
+    # The shapes that experts see change with the number of ranks; without DP there is no all-to-all.
+    LESS_PARALLEL: frozenset({"parallel", "all-to-all", "moe"}),
+    NO_EXPERT_PARALLEL: frozenset({"parallel", "all-to-all", "moe"}),
+}
+"""The suspects that each rung's own step answers; what the rungs above changed did not help, so it is not repeated."""
+
+COSTS = {
+    AS_ASKED: "nothing",
+    NO_AUTOTUNE: "FlashInfer runs default tactics instead of the fastest ones; the start is minutes shorter",
+    TRITON: "MoE kernels that are slower wherever FlashInfer's were the fast ones",
+    LESS_PARALLEL: "fewer engines, each over more GPUs: less throughput under load; with MLA less room in the KV cache",
+    NO_EXPERT_PARALLEL: "every expert is split over all GPUs: smaller kernels, more communication",
+}
+"""What the step to each rung takes away, on top of the rungs above."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -23,6 +44,9 @@ class Rung:
     """Variables we set, by name; the operator's own environment is not repeated here."""
     note: str | None = None
     """What a reader should know, such as "no effect here"."""
+    because: str | None = None
+    """Why the ladder has it."""
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +73,10 @@ class Plan:
     because: str
     """Why this profile was chosen."""
     ladder: Ladder
+    entry: int = 0
+    """The place of the rung that a launch starts with."""
+    entry_because: str | None = None
+    """Why it is not the first."""
     unread: frozenset[str] = frozenset()
     """Variables that we set and that the installed versions do not read."""
     notes: tuple[str, ...] = ()

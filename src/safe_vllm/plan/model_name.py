@@ -7,8 +7,11 @@ one costs a rung that vLLM refuses, or some speed, never a launch.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from safe_vllm.machine.facts import ModelShape, WeightFormat
+from safe_vllm.plan.edit import Config
+from safe_vllm.plan.flags import read
 
 FORMATS: tuple[tuple[str, WeightFormat], ...] = (
     (r"nvfp4|(?<![a-z])fp4", "nvfp4"),
@@ -32,6 +35,14 @@ UNREADABLE = r"gguf|bnb|bitsandbytes|4bit|8bit|exl2|mlx"
 
 EXPERTS = r"-a\d+(?:\.\d+)?b(?![a-z])|mixtral|moe|gpt-oss|deepseek-(?:v[23]|r1)(?!.*distill)|kimi-k2|minimax-m2"
 """``-A3B`` counts the parameters that are active for a token: only models with experts have such a number."""
+
+
+def name_in(words: Sequence[str], config: Config = None) -> str | None:
+    """Return the model that the words after ``vllm serve`` name, where that can be told without knowing every flag."""
+    if words and not words[0].startswith("-"):
+        return words[0]
+    named = read(words, config).setting("--model").value
+    return str(named) if named else None
 
 
 def guessed(name: str) -> ModelShape:

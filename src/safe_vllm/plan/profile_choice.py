@@ -34,7 +34,7 @@ def best(profiles: Sequence[Profile], machine: Machine) -> tuple[Profile, str]:
 def names_gpu(fits: Fits, machine: Machine) -> bool:
     """Return whether a profile names the first GPU of the machine."""
     gpu = _gpu(machine)
-    return gpu is not None and any(_has_word(gpu.name, name) for name in fits.gpus)
+    return gpu is not None and any(has_word(gpu.name, name) for name in fits.gpus)
 
 
 def _grade(fits: Fits, machine: Machine) -> tuple[Grade, str] | None:
@@ -92,9 +92,12 @@ def _gpu(machine: Machine) -> Gpu | None:
 
 def _runs_on_cpu(machine: Machine) -> bool:
     """Return whether vLLM will run on the CPU. A driver that would not talk is not that, nor are ROCm and XPU."""
-    build = (machine.installation.torch or "").partition("+")[2]
-    return build == "cpu" or not (machine.gpus or machine.has_driver or build.startswith(("rocm", "xpu")))
+    installed = machine.installation
+    build = (installed.torch or "").partition("+")[2]
+    is_for_others = installed.torch_rocm is not None or build.startswith(("rocm", "xpu"))
+    return build == "cpu" or not (machine.gpus or machine.has_driver or is_for_others)
 
 
-def _has_word(name: str, word: str) -> bool:
+def has_word(name: str, word: str) -> bool:
+    """Whether the name of a GPU has this word: ``NVIDIA GB200`` has no ``B200``."""
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", name, re.IGNORECASE) is not None

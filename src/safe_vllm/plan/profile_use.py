@@ -19,10 +19,8 @@ def limits_of(profile: Profile, asked: Mapping[str, Any]) -> Limits:
     return Limits(**{**{name: value for name, value in stated.items() if value is not msgspec.UNSET}, **asked})
 
 
-def device_lines(profile: Profile, machine: Machine) -> tuple[str, ...]:
-    """Return what one GPU has, a line each with its reason; of a GPU that the profile does not name, what all of its
-    generation have.
-    """
+def device_lines(profile: Profile, machine: Machine, *, with_reasons: bool = True) -> tuple[str, ...]:
+    """Return what one GPU has, a line each; of one that the profile does not name, what all of its generation have."""
     limits = profile.limits
     shown: list[tuple[str, float | None, str]] = [
         ("shared_memory_per_block_kib", limits.shared_memory_per_block_kib, "KiB of shared memory per thread block")
@@ -30,7 +28,8 @@ def device_lines(profile: Profile, machine: Machine) -> tuple[str, ...]:
     if names_gpu(profile.fits, machine):
         shown.append(("sms", limits.sms, "streaming multiprocessors"))
         shown.append(("memory_gib", limits.memory_gib, "GiB of memory"))
-    return tuple(f"{value:g} {unit}{_told(profile, key)}" for key, value, unit in shown if value is not None)
+    stated = [(key, f"{value:g} {unit}") for key, value, unit in shown if value is not None]
+    return tuple(f"{text}{_told(profile, key) if with_reasons else ''}" for key, text in stated)
 
 
 def _told(profile: Profile, key: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from safe_vllm.plan.edit import Config, Words
 from safe_vllm.plan.flags import Setting, read
 from safe_vllm.plan.grammar import AUTOTUNE, DATA_PARALLEL, EXPERT_PARALLEL, MOE_BACKEND, TENSOR_PARALLEL
+from safe_vllm.plan.ladder import AS_ASKED, Rung
 from safe_vllm.plan.settings import autotune, moe_backend
 
 ORIGINS = {"default": "vLLM's default", "config": "the --config file", "user": "the command line"}
@@ -23,13 +24,14 @@ class Sourced:
     source: str
 
 
-def sourced(words: Words, asked: Words, config: Config, off_at: Collection[str], changed_by: str) -> list[Sourced]:
-    """Return the safety settings of ``words``; what differs from ``asked`` was ``changed_by`` somebody of ours."""
+def sourced(rung: Rung, asked: Words, config: Config, off_at: Collection[str]) -> tuple[Sourced, ...]:
+    """Return the safety settings of a rung; what differs from what was ``asked`` is the profile's or the rung's."""
     before = dict(_settings(asked, config, off_at))
-    return [
-        Sourced(name, _text(setting), ORIGINS[setting.source] if setting == before[name] else changed_by)
-        for name, setting in _settings(words, config, off_at)
-    ]
+    ours = "the profile" if rung.name == AS_ASKED else "this rung or one above"
+    return tuple(
+        Sourced(name, _text(setting), ORIGINS[setting.source] if setting == before[name] else ours)
+        for name, setting in _settings(rung.words, config, off_at)
+    )
 
 
 def _settings(words: Words, config: Config, off_at: Collection[str]) -> Sequence[tuple[str, Setting]]:
@@ -42,6 +44,6 @@ def _settings(words: Words, config: Config, off_at: Collection[str]) -> Sequence
 
 
 def _text(setting: Setting) -> str:
-    if setting.value is None:
-        return "left to vLLM"
-    return {True: "on", False: "off"}.get(setting.value, setting.value) if isinstance(setting.value, bool) else setting.value
+    if isinstance(setting.value, bool):
+        return "on" if setting.value else "off"
+    return "left to vLLM" if setting.value is None else setting.value

@@ -63,8 +63,8 @@ def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End
     last, recent = history[-1], _since_proven(history, budget)
     reason, deaths = last.verdict.reason, sum(not is_skip(past) for past in recent)
     if is_skip(last):
-        has_below = last.rung + 1 < len(ladder.rungs)
-        return Next(last.rung + 1, reason, deaths, is_skip=True) if has_below else _end_of_ladder(history)
+        following = _after_refusal(ladder, history)
+        return _end_of_ladder(history) if following is None else Next(following, reason, deaths, is_skip=True)
     if last.verdict.action in ("stop", "none"):
         status = last.verdict.exit_status
         return End(Status.CONFIGURATION if status is None else status, reason)
@@ -72,11 +72,25 @@ def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End
         return End(Status.SPENT, _spent(deaths, reason))
     if _stays(recent, budget):
         return Next(last.rung, f"the same rung once more: {reason}", deaths)
-    if last.rung + 1 < len(ladder.rungs):
-        return Next(last.rung + 1, reason, deaths)
+    if (below := _below(ladder, history)) is not None:
+        return Next(below, reason, deaths)
     if any(past.was_ready for past in history):
         return Next(last.rung, f"this is the last rung, and it once served: {reason}", deaths)
     return _end_of_ladder(history)
+
+
+def _below(ladder: Ladder, history: Sequence[Past]) -> int | None:
+    """Return the first rung below the last attempt's that was not refused; ``None``: there is none."""
+    skipped = {past.rung for past in history if is_skip(past)}
+    return next((rung for rung in range(history[-1].rung + 1, len(ladder.rungs)) if rung not in skipped), None)
+
+
+def _after_refusal(ladder: Ladder, history: Sequence[Past]) -> int | None:
+    """Return the rung below a refused one; at the end, where nothing has died yet, the lowest of those passed over."""
+    if (below := _below(ladder, history)) is not None:
+        return below
+    first = min(past.rung for past in history)
+    return first - 1 if first and all(map(is_skip, history)) else None
 
 
 def is_skip(past: Past) -> bool:

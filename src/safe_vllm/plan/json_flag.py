@@ -1,4 +1,4 @@
-"""vLLM's ``--kernel-config``: JSON or dotted forms of settings that also have flags of their own.
+"""Flags of vLLM's that take a JSON object, or its keys one by one after a dot.
 
 Dotted forms are gathered into one object that replaces any JSON form, wherever it stands; of several JSON forms
 the last one counts and the others are forgotten.
@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from safe_vllm.plan.edit import Config, Words, appended, replaced, spelled_with
 from safe_vllm.plan.flags import Occurrence, Reading, Setting, read, scan
-from safe_vllm.plan.grammar import KERNEL_CONFIG
 
 Scalar = str | bool
 
 
-def kernel_setting(reading: Reading, key: str) -> Setting | None:
-    """Return what ``--kernel-config`` says about ``key``; ``None`` where it says nothing."""
-    places = reading.all(KERNEL_CONFIG)
+def json_setting(reading: Reading, name: str, key: str) -> Setting | None:
+    """Return what the flag ``name`` says about ``key``; ``None`` where it says nothing."""
+    places = reading.all(name)
     dotted = [place for place in places if place.key]
     if dotted:
         named = [place for place in dotted if place.key == key]
@@ -30,26 +29,38 @@ def kernel_setting(reading: Reading, key: str) -> Setting | None:
     return None if value is None else Setting(_scalar(value), places[-1].source)
 
 
-def with_kernel_setting(words: Sequence[str], key: str, value: Scalar, config: Config = None) -> Words:
-    """Return ``words`` in which every ``--kernel-config`` that names ``key`` gives it ``value``.
+def with_json_setting(words: Sequence[str], name: str, key: str, value: Scalar, config: Config = None) -> Words:
+    """Return ``words`` in which every place of the flag ``name`` that names ``key`` gives it ``value``.
 
     Only for keys that are named already: beside JSON a dotted form would silently undo all the rest.
     """
-    named = [place for place in scan(words) if place.flag.name == KERNEL_CONFIG and _names(place, key)]
+    named = [place for place in scan(words) if place.flag.name == name and _names(place, key)]
     changed = replaced(words, named, lambda place: _rewritten(place, key, value))
     reading = read(changed, config)
-    setting = kernel_setting(reading, key)
+    setting = json_setting(reading, name, key)
     if setting is None or setting.value == value:
         return changed
-    return appended(changed, _beating_the_file(reading, key, value))
+    return appended(changed, _added(reading, name, key, value))
 
 
-def _beating_the_file(reading: Reading, key: str, value: Scalar) -> Words:
-    """Return the words that change one key of a ``--config`` file and keep its others."""
-    last = reading.all(KERNEL_CONFIG)[-1]
-    if any(place.key for place in reading.all(KERNEL_CONFIG)):
-        return (f"{KERNEL_CONFIG}.{key}={value}",)
-    return (KERNEL_CONFIG, json.dumps({**_object(last), key: value}))
+def with_json_key(words: Sequence[str], name: str, key: str, value: Scalar, config: Config = None) -> Words:
+    """Return ``words`` in which the flag ``name`` gives ``key`` this ``value``, whether it was named before or not."""
+    changed = with_json_setting(words, name, key, value, config)
+    reading = read(changed, config)
+    if json_setting(reading, name, key) is not None:
+        return changed
+    last = [place for place in scan(changed) if place.flag.name == name and not place.key][-1:]
+    if last and not any(place.key for place in reading.all(name)):
+        return replaced(changed, last, lambda place: _rewritten(place, key, value))
+    return appended(changed, _added(reading, name, key, value))
+
+
+def _added(reading: Reading, name: str, key: str, value: Scalar) -> Words:
+    """Return the words that change one key of an object, be it that of a ``--config`` file, and keep its others."""
+    places = reading.all(name)
+    if not places or any(place.key for place in places):
+        return (f"{name}.{key}={value}",)
+    return (name, json.dumps({**_object(places[-1]), key: value}))
 
 
 def _names(place: Occurrence, key: str) -> bool:
@@ -66,7 +77,7 @@ def _object(place: Occurrence) -> Mapping[str, object]:
     """Return the JSON object of a place; an unreadable one is empty to us, and vLLM's to complain about."""
     try:
         value = json.loads(place.values[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -1,0 +1,49 @@
+"""What an operator should know about a plan beside its ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safe_vllm.plan import variables
+from safe_vllm.plan.edit import Words
+from safe_vllm.plan.grammar import MOE_BACKEND
+from safe_vllm.plan.scene import Scene
+from safe_vllm.plan.settings import moe_backend, normal
+
+OURS = ("VLLM_", "FLASHINFER_", "TRTLLM_")
+"""How the variables begin that somebody may have set for vLLM or FlashInfer."""
+
+
+def notes(words: Words, scene: Scene) -> tuple[str, ...]:
+    """Return the remarks on a plan whose first rung runs ``words``, one sentence each."""
+    return tuple(_notes(words, scene))
+
+
+def _notes(words: Words, scene: Scene) -> Iterator[str]:
+    yield from scene.dialect.notes
+    if scene.machine.has_driver and scene.machine.gpu_note:
+        yield scene.machine.gpu_note
+    yield from _on_the_model(words, scene)
+    if (wanted := scene.profile.moe_backend) and normal(wanted) not in scene.dialect.moe_backends:
+        because = scene.dialect.missing(MOE_BACKEND) or "the installed vLLM does not take it"
+        yield f"moe_backend {wanted} of the profile is not used: {because}"
+    ours = variables.wanted(scene.profile, scene.machine)
+    yield from (f"{name} is set in the environment and stays as it is" for name in ours if name in scene.environment)
+    yield from _on_the_environment(scene)
+
+
+def _on_the_model(words: Words, scene: Scene) -> Iterator[str]:
+    if scene.model.is_guess and scene.model.experts:
+        weights = scene.model.weight_format or "some quantised"
+        yield f"the model's config.json is not on this machine: by its name taken for a model with {weights} experts"
+    if scene.model.experts == 0 or moe_backend(words, scene.config).value != "auto":
+        return
+    if scene.model.experts and (backend := scene.backend(words)):
+        kind = f"{scene.model.weight_format} experts, compute capability {scene.compute_capability}"
+        yield f"MoE backend auto is {backend} here ({kind})"
+
+
+def _on_the_environment(scene: Scene) -> Iterator[str]:
+    for name in sorted(scene.environment):
+        if name.startswith(OURS) and (because := scene.dialect.unread(name, scene.flashinfer)):
+            yield f"{name} in the environment has no effect: {because}"

@@ -1,0 +1,61 @@
+"""All that the steps of a ladder look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from safe_vllm.machine.facts import Machine, ModelShape
+from safe_vllm.plan import variables
+from safe_vllm.plan.dialect import Dialect
+from safe_vllm.plan.edit import Config, Words
+from safe_vllm.plan.flags import read
+from safe_vllm.plan.grammar import DATA_PARALLEL, EXPERT_PARALLEL
+from safe_vllm.plan.known_bad import KnownBad
+from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.settings import moe_backend
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The profile, the machine, the installed vLLM and the operator's surroundings."""
+
+    profile: Profile
+    machine: Machine
+    dialect: Dialect
+    environment: Mapping[str, str]
+    config: Config
+    model: ModelShape
+    """As far as its files or its name tell."""
+    known_bad: tuple[KnownBad, ...] = ()
+    bad: KnownBad | None = None
+    """What the operator's own settings are known to meet here."""
+
+    @property
+    def compute_capability(self) -> str | None:
+        """Return that of the first visible GPU."""
+        return self.machine.gpus[0].compute_capability if self.machine.gpus else None
+
+    @property
+    def flashinfer(self) -> str | None:
+        """Return the installed version."""
+        return self.machine.installation.flashinfer
+
+    def unread(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those of the variables that nobody installed here reads."""
+        return variables.unread(names, self.dialect, self.flashinfer)
+
+    def backend(self, words: Words) -> str | None:
+        """Return the MoE backend in effect, also where vLLM chooses it by itself; ``None``: not known."""
+        asked = str(moe_backend(words, self.config).value)
+        if asked != "auto":
+            return asked
+        reading = read(words, self.config)
+        return self.dialect.auto_backend(
+            self.model.weight_format,
+            self.compute_capability,
+            data_parallel=(reading.number(DATA_PARALLEL) or 1) > 1,
+            expert_parallel=reading.setting(EXPERT_PARALLEL).value is True,
+            in_blocks=self.model.block_size is not None if not self.model.is_guess else None,
+            environment=self.environment,
+        )

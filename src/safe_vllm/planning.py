@@ -1,0 +1,141 @@
+"""What ``plan`` prints: the machine, the profile, and each rung as a change and as a command to copy."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from safe_vllm.machine.facts import Machine
+from safe_vllm.machine.recorded import as_object
+from safe_vllm.plan.explain import difference, variable_line
+from safe_vllm.plan.ladder import COSTS, RELIEVES, Plan, Rung
+from safe_vllm.plan.profile_use import device_lines
+from safe_vllm.plan.secrets import hide, hide_variable
+from safe_vllm.preparing import Prepared
+
+
+def told(prepared: Prepared, output: str) -> str:
+    """Return the plan as text or as one JSON object."""
+    if output == "json":
+        return json.dumps(as_json_object(prepared), ensure_ascii=False, indent=2)
+    return "\n".join(_lines(prepared))
+
+
+def as_json_object(prepared: Prepared) -> dict[str, object]:
+    """Return the plan for programs."""
+    plan, machine = prepared.plan, prepared.machine
+    device = list(device_lines(prepared.profile, machine))
+    return {
+        "profile": {"name": plan.profile, "because": plan.because, "device": device},
+        "machine": as_object(replace(machine, installation=replace(machine.installation, surface=None))),
+        "versions": _versions(machine),
+        "entry": plan.ladder.rungs[plan.entry].name,
+        "entry_because": plan.entry_because,
+        "rungs": [_rung(rung, prepared) for rung in plan.ladder.rungs],
+        "left_out": [{"name": left.name, "because": left.because} for left in plan.ladder.left_out],
+        "unread": sorted(plan.unread),
+        "notes": list(plan.notes),
+    }
+
+
+def _rung(rung: Rung, prepared: Prepared) -> dict[str, object]:
+    return {
+        "name": rung.name,
+        "argv": [*prepared.vllm, "serve", *hide(rung.words)],
+        "env": {name: hide_variable(name, value) for name, value in rung.environment},
+        "relieves": sorted(RELIEVES[rung.name]),
+        "costs": COSTS[rung.name],
+        "note": rung.note,
+        "because": rung.because,
+        "links": list(rung.links),
+        "settings": [{"name": s.name, "value": s.value, "source": s.source} for s in prepared.settings(rung)],
+    }
+
+
+def _versions(machine: Machine) -> dict[str, str | None]:
+    installed = machine.installation
+    return {
+        "vllm": installed.vllm,
+        "flashinfer": installed.flashinfer,
+        "flashinfer_cubin": installed.flashinfer_cubin,
+        "flashinfer_jit_cache": installed.flashinfer_jit_cache,
+        "torch": installed.torch,
+        "cuda": installed.torch_cuda,
+        "driver": machine.driver,
+    }
+
+
+def _lines(prepared: Prepared) -> Iterator[str]:
+    plan, machine = prepared.plan, prepared.machine
+    yield from _about(machine)
+    yield f"profile: {plan.profile} ({plan.because})"
+    if device := device_lines(prepared.profile, machine, with_reasons=False):
+        yield f"device: {', '.join(device)}"
+    yield from (f"note: {note}" for note in plan.notes)
+    if plan.entry_because:
+        yield f"starts at {plan.ladder.rungs[plan.entry].name}: {plan.entry_because}"
+    above: Rung | None = None
+    for rung in plan.ladder.rungs:
+        yield from _rung_lines(above, rung, prepared)
+        above = rung
+    if plan.ladder.left_out:
+        yield ""
+    yield from (f"left out: {left.name}: {left.because}" for left in plan.ladder.left_out)
+
+
+def _about(machine: Machine) -> Iterator[str]:
+    installed = machine.installation
+    driver = f", driver {machine.driver}" if machine.driver else ""
+    yield f"machine: {machine.architecture}, {_gpus(machine)}{driver}"
+    yield (
+        f"software: vLLM {installed.vllm or '?'}, torch {installed.torch or '?'}, "
+        f"CUDA {installed.torch_cuda or 'none'}, FlashInfer {installed.flashinfer or 'none'}"
+    )
+    yield f"model: {_model(machine)}"
+
+
+def _gpus(machine: Machine) -> str:
+    if not machine.gpus:
+        return f"no GPU ({machine.gpu_note})" if machine.gpu_note else "no GPU"
+    first = machine.gpus[0]
+    capability = f", compute capability {first.compute_capability}" if first.compute_capability else ""
+    memory = f", {first.memory_mib / 1024:.0f} GiB" if first.memory_mib else ""
+    kind = "slice of " if first.is_slice else ""
+    return f"{len(machine.gpus)} x {kind}{first.name}{capability}{memory}"
+
+
+def _model(machine: Machine) -> str:
+    shape = machine.model
+    if shape is None:
+        return "its config.json is not on this machine"
+    experts = "no experts" if shape.experts == 0 else f"{shape.experts or '?'} experts"
+    heads = f"{shape.attention_heads or '?'} attention heads, {shape.kv_heads or '?'} KV heads"
+    return f"{experts}, {shape.weight_format or 'unknown'} weights, {heads}"
+
+
+def _rung_lines(above: Rung | None, rung: Rung, prepared: Prepared) -> Iterator[str]:
+    plan = prepared.plan
+    marks = [rung.note] if rung.note else []
+    marks += ["the launch starts here"] if rung is plan.ladder.rungs[plan.entry] and plan.entry else []
+    yield ""
+    yield rung.name + (f" ({'; '.join(marks)})" if marks else "")
+    yield from (f"  {line}" for line in _changes(above, rung, plan))
+    if rung.because:
+        yield f"  because {rung.because}"
+    yield from (f"  see {link}" for link in rung.links)
+    if above is None:
+        yield from (f"  {s.name}: {s.value} ({s.source})" for s in prepared.settings(rung))
+    else:
+        yield f"  costs: {COSTS[rung.name]}"
+    yield f"  $ {_to_copy(rung, prepared.vllm)}"
+
+
+def _changes(above: Rung | None, rung: Rung, plan: Plan) -> Sequence[str]:
+    return difference(Rung(rung.name, rung.words) if above is None else above, rung, plan.unread)
+
+
+def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
+    variables = [variable_line(name, value) for name, value in rung.environment]
+    return " ".join([*variables, shlex.join([*vllm, "serve", *hide(rung.words)])])

@@ -1,0 +1,133 @@
+"""Whatever the version, the machine and the command: a ladder holds only what the dialect knows, and nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safe_vllm import known
+from safe_vllm.machine import recorded
+from safe_vllm.machine.facts import Machine, ModelShape
+from safe_vllm.machine.profile_files import read_profiles
+from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.flags import read, scan
+from safe_vllm.plan.grammar import FLAGS, MOE_BACKEND, SAFETY_FLAGS
+from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.ladder import RUNG_NAMES, TRITON, Plan
+from safe_vllm.plan.profile_reading import parse
+from safe_vllm.plan.settings import moe_backend
+
+PROFILES = [parse(file) for file in read_profiles(None, None, {})]
+MACHINES = [recorded.read(str(path)) for path in sorted((Path(__file__).parents[1] / "golden/machines").glob("*.json"))]
+VERSIONS = st.sampled_from(
+    [None, "0.40.0", *(f"0.{minor}.0" for minor in range(11, 34)), "0.22.1rc1.dev255+g4dcd10eb0"]
+)
+FLASHINFER = st.sampled_from([None, "0.5.3", "0.6.5", "0.6.12", "0.6.16.post3", "0.7.2.post1"])
+MODELS = st.none() | st.builds(
+    ModelShape,
+    attention_heads=st.sampled_from([None, 7, 16, 32]),
+    kv_heads=st.sampled_from([None, 2, 8]),
+    experts=st.sampled_from([None, 0, 128]),
+    moe_intermediate_size=st.sampled_from([None, 512, 768, 1536]),
+    weight_format=st.sampled_from([None, "bf16", "fp8", "nvfp4", "mxfp4", "mxfp8", "int4", "int8"]),
+    block_size=st.sampled_from([None, 128]),
+)
+WORDS = st.lists(
+    st.sampled_from(
+        [
+            ("-dp", "2"), ("-dp=4",), ("--data-parallel-size", "8"), ("-tp", "2"), ("-ep",), ("-dpl", "2"),
+            ("--moe-backend", "flashinfer_trtllm"), ("--kernel-config", '{"moe_backend": "flashinfer_cutlass"}'),
+            ("--kernel-config.enable_flashinfer_autotune=True",), ("-O0",), ("-O3",),
+            ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}'),
+            ("--speculative-config.method", "deepseek_mtp", "--speculative-config.moe_backend=flashinfer_trtllm"),
+            ("--enable-eplb",), ("--headless",), ("--nnodes", "2"), ("--enable-dbo",),
+            ("--max-num-batched-tokens", "512"),
+            ("--api-key", "secret"), ("--served-model-name", "x"),
+        ]
+    ),
+    max_size=5,
+    unique=True,
+).map(lambda parts: ("org/model", *(word for part in parts for word in part)))  # fmt: skip
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[Plan, tuple[str, ...], Machine]:
+    machine = draw(st.sampled_from(MACHINES))
+    found = replace(machine.installation, vllm=draw(VERSIONS), flashinfer=draw(FLASHINFER), surface=None)
+    machine = replace(machine, installation=found, model=draw(MODELS))
+    words, profile = draw(WORDS), draw(st.sampled_from(PROFILES))
+    return planned(words, profile, machine), words, machine
+
+
+def planned(words: tuple[str, ...], profile: object, machine: Machine) -> Plan:
+    dialect = known.dialects().of(machine.installation.vllm)
+    return make_plan(Intent(words), profile, "", machine, dialect, {}, None, known.known_bad())  # type: ignore[arg-type]
+
+
+def added(words: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """Return the flags that are spelled more often than they were asked for."""
+    names = [place.flag.name for place in scan(asked)]
+    found = []
+    for place in scan(words):
+        if place.flag.name in names:
+            names.remove(place.flag.name)
+        else:
+            found.append(place.flag.name)
+    return found
+
+
+@given(plans())
+def test_nothing_is_added_that_the_dialect_does_not_know(drawn: tuple[Plan, tuple[str, ...], Machine]) -> None:
+    plan, words, machine = drawn
+    dialect = known.dialects().of(machine.installation.vllm)
+    asked = moe_backend(words).value
+    for rung in plan.ladder.rungs:
+        assert all(dialect.has(flag) for flag in added(rung.words, words))
+        backend = moe_backend(rung.words).value
+        assert backend in (*dialect.moe_backends, asked)
+        if rung.name == TRITON and backend != asked and MOE_BACKEND in FLAGS:
+            assert not str(backend).startswith("flashinfer")
+
+
+@given(plans())
+def test_no_two_rungs_run_the_same_and_all_keep_the_order_of_the_ladder(
+    drawn: tuple[Plan, tuple[str, ...], Machine],
+) -> None:
+    plan, _, _ = drawn
+    names = [rung.name for rung in plan.ladder.rungs]
+    assert names == sorted(names, key=RUNG_NAMES.index)
+    assert len({(rung.words, rung.environment) for rung in plan.ladder.rungs}) == len(names)
+    assert {*names, *(left.name for left in plan.ladder.left_out)} == set(RUNG_NAMES)
+    assert 0 <= plan.entry < len(names)
+    assert bool(plan.entry) is bool(plan.entry_because)
+
+
+@given(plans())
+def test_every_word_that_is_no_safety_setting_survives_in_order(drawn: tuple[Plan, tuple[str, ...], Machine]) -> None:
+    plan, words, _ = drawn
+
+    def others(line: Sequence[str]) -> list[str]:
+        covered = {
+            at
+            for place in scan(line)
+            if place.flag.name in SAFETY_FLAGS
+            for at in range(place.at, place.at + place.size)
+        }
+        return [word for at, word in enumerate(line) if at not in covered]
+
+    assert all(others(rung.words) == others(words) for rung in plan.ladder.rungs)
+
+
+@given(plans())
+def test_no_rung_needs_other_gpus_than_were_asked_for(drawn: tuple[Plan, tuple[str, ...], Machine]) -> None:
+    plan, words, _ = drawn
+
+    def ranks(line: Sequence[str]) -> int:
+        reading = read(line)
+        return (reading.number("--data-parallel-size") or 1) * (reading.number("--tensor-parallel-size") or 1)
+
+    assert all(ranks(rung.words) == ranks(words) for rung in plan.ladder.rungs)

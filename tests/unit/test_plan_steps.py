@@ -1,0 +1,227 @@
+"""What the rungs do with weights, drafters, old variables and caps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from safe_vllm import known
+from safe_vllm.machine.facts import Gpu, Installation, Machine, ModelShape, ProfileFile
+from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.ladder import Plan, Rung
+from safe_vllm.plan.profile_reading import parse
+
+B200 = Machine(
+    "x86_64",
+    gpus=(Gpu("NVIDIA B200", "10.0"),),
+    has_driver=True,
+    installation=Installation(vllm="0.32.0", torch="2.13.0", torch_cuda="13.0", flashinfer="0.7.0.post1"),
+    model=ModelShape(experts=128, weight_format="bf16"),
+)
+MIB = 1024 * 1024
+
+
+def plan(
+    words: tuple[str, ...],
+    machine: Machine = B200,
+    environment: Mapping[str, str] | None = None,
+    config: Mapping[str, object] | None = None,
+    **rungs: object,
+) -> Plan:
+    names = ("as-asked", "no-autotune", "triton", "less-parallel", "no-expert-parallel")
+    ladder = [{"rung": name, **rungs.get(name.replace("-", "_"), {})} for name in names]  # type: ignore[dict-item]
+    profile = parse(ProfileFile("mine.yaml", {"name": "mine", "description": "mine", "ladder": ladder}))
+    dialect = known.dialects().of(machine.installation.vllm)
+    return make_plan(Intent(words), profile, "", machine, dialect, environment or {}, config, known.known_bad())
+
+
+def rung(plan: Plan, name: str) -> Rung:
+    return next(rung for rung in plan.ladder.rungs if rung.name == name)
+
+
+def because(plan: Plan, name: str) -> str:
+    return next(left.because for left in plan.ladder.left_out if left.name == name)
+
+
+def with_model(weight_format: str | None, capability: str = "10.0", vllm: str = "0.32.0") -> Machine:
+    shape = ModelShape(experts=128, weight_format=weight_format)  # type: ignore[arg-type]
+    installed = replace(B200.installation, vllm=vllm)
+    return replace(B200, gpus=(Gpu("a GPU", capability),), installation=installed, model=shape)
+
+
+@pytest.mark.parametrize(
+    ("weight_format", "capability", "vllm", "backend"),
+    [
+        ("bf16", "10.0", "0.32.0", "triton"),
+        ("fp8", "9.0", "0.23.0", "triton"),
+        ("nvfp4", "10.0", "0.32.0", "cutlass"),
+        ("nvfp4", "9.0", "0.32.0", "marlin"),
+        ("mxfp4", "9.0", "0.23.0", "triton"),
+        ("int4", "9.0", "0.32.0", "marlin"),
+        ("int8", "9.0", "0.32.0", "triton"),
+        (None, "10.0", "0.32.0", "triton"),
+    ],
+)
+def test_the_safe_backend_is_the_one_for_the_weights(
+    weight_format: str | None, capability: str, vllm: str, backend: str
+) -> None:
+    found = plan(("m",), with_model(weight_format, capability, vllm))
+    assert rung(found, "triton").words[-2:] == ("--moe-backend", backend)
+
+
+def test_where_no_backend_is_safe_the_rung_is_left_out() -> None:
+    found = plan(("m",), with_model("mxfp8", "10.0", "0.18.0"))
+    assert because(found, "triton") == (
+        "no MoE backend without FlashInfer takes mxfp8 weights on compute capability 10.0 in this version of vLLM"
+    )
+
+
+def test_a_backend_of_the_profile_that_vllm_does_not_take_leaves_the_rung_out() -> None:
+    found = plan(("m",), triton={"moe_backend": "batched_triton"}, machine=with_model("bf16", vllm="0.23.0"))
+    assert because(found, "triton").startswith("--moe-backend batched_triton is none of those that vLLM takes: auto, ")
+
+
+def test_a_model_that_is_not_here_is_judged_by_its_name() -> None:
+    found = plan(("nvidia/Qwen3.5-397B-A17B-NVFP4",), replace(B200, model=None))
+    assert rung(found, "triton").words[-1] == "cutlass"
+    assert any("by its name taken for a model with nvfp4 experts" in note for note in found.notes)
+
+
+def test_a_drafter_of_quantised_weights_gets_the_backend_of_unquantised_ones_in_the_operators_own_spelling() -> None:
+    asked = ("m", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}', "--seed", "1")
+    words = rung(plan(asked, with_model("nvfp4")), "triton").words
+    assert json.loads(words[2]) == {"method": "mtp", "num_speculative_tokens": 1, "moe_backend": "triton"}
+    assert words[3:] == ("--seed", "1", "--no-enable-flashinfer-autotune", "--moe-backend", "cutlass")
+
+
+def test_a_drafter_spelled_in_dots_keeps_its_dots() -> None:
+    asked = ("m", "--speculative-config.method=deepseek_mtp")
+    words = rung(plan(asked, with_model("nvfp4")), "triton").words
+    assert words[-1] == "--speculative-config.moe_backend=triton"
+
+
+def test_a_drafter_named_by_a_flag_of_its_own_gets_one_key() -> None:
+    words = rung(plan(("m", "--spec-method", "mtp"), with_model("nvfp4")), "triton").words
+    assert words[-1] == "--speculative-config.moe_backend=triton"
+
+
+def test_a_drafter_of_the_config_file_keeps_its_other_keys() -> None:
+    config = {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}}
+    words = rung(plan(("m", "--config", "c.yaml"), with_model("nvfp4"), config=config), "triton").words
+    assert words[-2] == "--speculative-config"
+    assert json.loads(words[-1]) == {"method": "mtp", "num_speculative_tokens": 2, "moe_backend": "triton"}
+
+
+def test_a_drafter_that_runs_flashinfers_experts_leaves_them() -> None:
+    asked = ("m", "--speculative-config", '{"method": "eagle", "moe_backend": "flashinfer_trtllm"}')
+    words = rung(plan(asked), "triton").words
+    assert json.loads(words[2])["moe_backend"] == "triton"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "machine"),
+    [
+        ('{"method": "mtp"}', B200),  # it inherits Triton
+        ('{"method": "ngram"}', with_model("nvfp4")),  # it has no experts
+        ('{"method": "mtp", "moe_backend": "marlin"}', with_model("nvfp4")),  # the operator's own word
+        ('{"method": "mtp"}', with_model("nvfp4", vllm="0.18.0")),  # there is no such key yet
+    ],
+)
+def test_a_drafter_that_is_well_off_is_left_alone(speculation: str, machine: Machine) -> None:
+    assert rung(plan(("m", "--speculative-config", speculation), machine), "triton").words[2] == speculation
+
+
+def test_single_operators_may_be_skipped_instead_of_all_tuning() -> None:
+    found = plan(("m",), no_autotune={"skip_autotune_ops": ["flashinfer::trtllm_bf16_moe", "bf16_gemm"]})
+    step = rung(found, "no-autotune")
+    assert step.words == ("m",)
+    assert dict(step.environment) == {"VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS": "flashinfer::trtllm_bf16_moe,bf16_gemm"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "environment"),
+    [
+        (with_model("bf16", vllm="0.25.0"), {}),
+        (replace(B200, installation=replace(B200.installation, flashinfer="0.6.12")), {}),
+        (B200, {"VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS": "fp4_gemm"}),  # the operator's own list stays
+    ],
+)
+def test_where_operators_cannot_be_skipped_all_tuning_is_off(machine: Machine, environment: dict[str, str]) -> None:
+    found = plan(("m",), machine, environment, no_autotune={"skip_autotune_ops": ["bf16_gemm"]})
+    assert rung(found, "no-autotune").words == ("m", "--no-enable-flashinfer-autotune")
+
+
+@pytest.mark.parametrize(
+    ("words", "cap", "expected"),
+    [
+        ((), 2048, ("--max-num-batched-tokens", "2048")),
+        ((), 16, ("--max-num-batched-tokens", "1024")),  # no less than the most sequences
+        (("--max-num-seqs", "64"), 16, ("--max-num-batched-tokens", "64")),
+        (
+            ("--max-num-seqs", "64", "--no-enable-chunked-prefill", "--max-model-len", "4096"),
+            16,
+            ("--max-num-batched-tokens", "4096"),
+        ),
+    ],
+)
+def test_tokens_are_capped_no_lower_than_vllm_takes(
+    words: tuple[str, ...], cap: int, expected: tuple[str, ...]
+) -> None:
+    found = plan(("m", *words), no_autotune={"max_num_batched_tokens": cap})
+    assert rung(found, "no-autotune").words[-2:] == expected
+
+
+def test_fewer_tokens_than_the_cap_stay() -> None:
+    found = plan(("m", "--max-num-batched-tokens", "512"), no_autotune={"max_num_batched_tokens": 2048})
+    assert rung(found, "no-autotune").words[:3] == ("m", "--max-num-batched-tokens", "512")
+
+
+@pytest.mark.parametrize(("mib", "expected"), [(512, 512 * MIB), (100, 394 * MIB)])
+def test_the_attention_workspace_is_never_below_vllms_own(mib: int, expected: int) -> None:
+    found = plan(("m",), no_autotune={"attention_workspace_mib": mib})
+    assert dict(rung(found, "no-autotune").environment) == {"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": str(expected)}
+
+
+def test_a_workspace_that_the_version_does_not_read_is_not_set() -> None:
+    old = with_model("bf16", vllm="0.11.0")
+    found = plan(("m",), old, as_asked={"attention_workspace_mib": 512})
+    assert found.ladder.rungs[0].environment == ()
+
+
+def test_before_there_was_a_flag_the_operators_own_variables_are_switched_off() -> None:
+    asked = {"VLLM_USE_FLASHINFER_MOE_FP16": "1", "VLLM_USE_FLASHINFER_MOE_FP8": "0"}
+    found = plan(("m",), with_model("bf16", vllm="0.15.1"), asked)
+    assert dict(rung(found, "triton").environment) == {"VLLM_USE_FLASHINFER_MOE_FP16": "0"}
+    assert rung(found, "triton").words == ("m",)
+
+
+def test_before_there_was_a_flag_and_nothing_was_asked_for_the_rung_is_left_out() -> None:
+    assert because(plan(("m",), with_model("bf16", vllm="0.15.1")), "triton").startswith("--moe-backend came with")
+
+
+def test_a_launch_that_is_known_to_fail_starts_further_down_with_what_the_report_used() -> None:
+    found = plan(("m",), with_model("mxfp4", "10.3"))
+    assert found.ladder.rungs[found.entry].name == "triton"
+    assert found.ladder.rungs[found.entry].words[-1] == "marlin"
+    assert found.entry_because is not None and "vllm#58031" in found.entry_because
+
+
+def test_what_the_operator_avoids_already_starts_at_the_top() -> None:
+    assert plan(("m", "--moe-backend", "marlin"), with_model("mxfp4", "10.3")).entry == 0
+    assert plan(("m", "--no-enable-flashinfer-autotune"), with_model("mxfp4", "10.3")).entry == 0
+
+
+def test_variables_without_effect_are_named_with_the_reason() -> None:
+    notes = plan(("m",), environment={"VLLM_USE_FLASHINFER_MOE_FP16": "1", "TRTLLM_MOE_MAX_WORKSPACE": "1"}).notes
+    assert [note.partition(" ")[0] for note in notes if "has no effect" in note] == [
+        "TRTLLM_MOE_MAX_WORKSPACE",
+        "VLLM_USE_FLASHINFER_MOE_FP16",
+    ]
+
+
+def test_what_auto_resolves_to_is_told() -> None:
+    assert "MoE backend auto is flashinfer_trtllm here (bf16 experts, compute capability 10.0)" in plan(("m",)).notes
