@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from safe_vllm.machine import rooted
 from safe_vllm.machine.config_file import config_of
 from safe_vllm.machine.facts import CudaLibrary, Installation, Machine, ModelShape
 from safe_vllm.machine.gpus import NO_DRIVER
@@ -80,3 +82,20 @@ def test_one_look_tells_everything(tmp_path: Path) -> None:
 def test_where_vllm_is_not_found_the_rest_is_told(tmp_path: Path) -> None:
     found = look(None, (), {}, root=tmp_path, architecture="x86_64")
     assert found == Machine("x86_64", gpu_note=NO_DRIVER)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_what_may_not_be_looked_at_is_not_there(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0)
+    assert (
+        not rooted.exists(hidden / "x") and not rooted.is_file(hidden / "x") and not rooted.is_directory(hidden / "x")
+    )
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_a_name_that_no_file_can_have_is_no_file(name: str) -> None:
+    path = Path(name)
+    assert not any(ask(path) for ask in (rooted.exists, rooted.is_file, rooted.is_directory))
+    assert rooted.text_of(path) is None
+    assert look("/nowhere/vllm", (name, "--config", f"{name}.yaml"), {"HF_HOME": name}).model is None

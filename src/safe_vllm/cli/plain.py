@@ -11,7 +11,7 @@ import click
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
 
-NOT_YET = frozenset({"doctor", "status", "forget"})
+NOT_YET = frozenset({"status", "forget"})
 """Names that are ours and not vLLM's, and have no code yet."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from safe_vllm.errors import Trouble
-from safe_vllm.machine.rooted import text_of
+from safe_vllm.machine.rooted import is_file, text_of
 
 BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 """Words that are booleans to vLLM, which reads YAML 1.1, and plain strings to our stricter reader."""
@@ -20,7 +20,7 @@ def config_of(words: Sequence[str]) -> Mapping[str, object] | None:
     named = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--config"]
     is_named = len(named) == 1 and named[0].endswith((".yaml", ".yml"))
     # Only a regular file: what is read from a FIFO would be gone for vLLM.
-    text = text_of(Path(named[0])) if is_named and Path(named[0]).is_file() else None
+    text = text_of(Path(named[0])) if is_named and is_file(Path(named[0])) else None
     return _mapping(text, named[0]) if text else None
 
 

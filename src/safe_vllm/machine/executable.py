@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from safe_vllm.errors import Status, Trouble
+from safe_vllm.machine.rooted import is_file
 
 
 def find(words: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -25,4 +26,4 @@ def find(words: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, .
 
 def _not_executable(name: str, search: str) -> Path | None:
     places = [Path(name)] if "/" in name else [Path(folder) / name for folder in search.split(os.pathsep) if folder]
-    return next((place for place in places if place.is_file()), None)
+    return next((place for place in places if is_file(place)), None)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from safe_vllm.machine.facts import Gpu
 from safe_vllm.machine.jetson import board, is_jetson
-from safe_vllm.machine.rooted import below, text_of
+from safe_vllm.machine.rooted import below, exists, text_of
 
 NO_DRIVER = "no NVIDIA driver on this machine"
 ONE_SLICE = "CUDA uses one MIG slice per process"
@@ -54,7 +54,7 @@ class Place:
 def gpus(environment: Mapping[str, str], root: Path = Path("/"), nvml: Any = None) -> Gpus:
     """Return the visible GPUs. NVML (``None``: the one of this machine) is not even loaded where there is no driver."""
     on_jetson = is_jetson(root)
-    if not on_jetson and not any(below(root, sign).exists() for sign in DRIVER_SIGNS):
+    if not on_jetson and not any(exists(below(root, sign)) for sign in DRIVER_SIGNS):
         return Gpus(note=NO_DRIVER)
     if nvml is None:
         import pynvml

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from string import Template
 
-from safe_vllm.machine.rooted import text_of
+from safe_vllm.machine.rooted import is_file, text_of
 
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 DEFAULT_REVISION = "main"
@@ -32,7 +32,7 @@ def snapshot(name: str, revision: str | None, places: Iterable[Path]) -> Path | 
         return None
     folders = (place / f"models--{name.replace('/', '--')}" for place in places)
     found = (path for folder in folders for path in _snapshots(folder, revision or DEFAULT_REVISION))
-    return next((path for path in found if (path / "config.json").is_file()), None)
+    return next((path for path in found if is_file(path / "config.json")), None)
 
 
 def _snapshots(folder: Path, revision: str) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from safe_vllm.machine.rooted import below, text_of
+from safe_vllm.machine.rooted import below, exists, text_of
 
 LAYOUTS = (
     "lib/python3.*/site-packages",
@@ -81,7 +81,7 @@ def _from_exec(rest: str, script: str) -> str | None:
 
 def _on_path(name: str, environment: Mapping[str, str], root: Path) -> str | None:
     places = environment.get("PATH", "").split(":")
-    return next((f"{place}/{name}" for place in places if place and below(root, f"{place}/{name}").exists()), None)
+    return next((f"{place}/{name}" for place in places if place and exists(below(root, f"{place}/{name}"))), None)
 
 
 def _venv_settings(prefix: Path, root: Path) -> Mapping[str, str]:

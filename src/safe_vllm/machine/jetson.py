@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safe_vllm.machine.facts import Gpu
-from safe_vllm.machine.rooted import below, text_of
+from safe_vllm.machine.rooted import below, exists, text_of
 
 SIGNS = ("/etc/nv_tegra_release", "/dev/nvhost-gpu", "/dev/nvgpu")
 """The release file of NVIDIA's Linux for Tegra, and the devices of its GPU driver, which containers see."""
@@ -17,7 +17,7 @@ CAPABILITIES = {"tegra194": "7.2", "tegra234": "8.7", "tegra264": "11.0"}
 
 def is_jetson(root: Path = Path("/")) -> bool:
     """Return whether this is a Jetson board."""
-    return any(below(root, sign).exists() for sign in SIGNS)
+    return any(exists(below(root, sign)) for sign in SIGNS)
 
 
 def board(root: Path = Path("/")) -> Gpu | None:

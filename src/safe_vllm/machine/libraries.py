@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safe_vllm.machine.facts import CudaLibrary
 from safe_vllm.machine.jetson import is_jetson
-from safe_vllm.machine.rooted import below
+from safe_vllm.machine.rooted import below, exists
 
 TARGETS = {"aarch64": ("sbsa-linux", "aarch64-linux"), "x86_64": ("x86_64-linux",)}
 """NVIDIA's names for the platforms of a toolkit. Arm servers such as Grace are ``sbsa``, Jetson is ``aarch64``."""
@@ -26,7 +26,7 @@ WHEELS = ("nvidia/cuda_runtime/lib", "nvidia/cu12/lib", "nvidia/cu13/lib")
 def cuda12_directories(architecture: str, root: Path = Path("/")) -> tuple[str, ...]:
     """Return the directories below /usr/local/cuda that hold ``libcudart.so.12``, the best one first."""
     places = _toolkit(CUDA, architecture, root)
-    return tuple(place for place in places if below(root, f"{place}/{RUNTIME_12}").exists())
+    return tuple(place for place in places if exists(below(root, f"{place}/{RUNTIME_12}")))
 
 
 def cuda_libraries(

@@ -10,7 +10,7 @@ from typing import Any
 from safe_vllm.machine import hub
 from safe_vllm.machine.facts import ModelShape
 from safe_vllm.machine.model_flags import Asked
-from safe_vllm.machine.rooted import text_of
+from safe_vllm.machine.rooted import is_directory, text_of
 from safe_vllm.machine.weights import Checkpoint, weights
 
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -62,7 +62,7 @@ def shape(asked: Asked, environment: Mapping[str, str]) -> ModelShape | None:
 def _directories(asked: Asked, environment: Mapping[str, str]) -> Iterator[Path]:
     places = hub.caches(environment, asked.download_dir)
     for name in (asked.config_path,) if asked.config_path else asked.names:
-        if Path(name).is_dir():
+        if is_directory(Path(name)):
             yield Path(name)
         elif found := hub.snapshot(name, asked.revision, places):
             yield found

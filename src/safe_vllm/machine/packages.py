@@ -12,7 +12,7 @@ from pathlib import Path
 
 from safe_vllm.machine.facts import Installation
 from safe_vllm.machine.interpreter import ask, interpreter_of, package_directories
-from safe_vllm.machine.rooted import below, text_of
+from safe_vllm.machine.rooted import below, exists, text_of
 
 VERSION = r"^(?:__version__|version)\s*(?::[^=\n]*)?=\s*(?:version\s*=\s*)?['\"]([^'\"]+)"
 CUDA = r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)"
@@ -39,7 +39,7 @@ class Survey:
     def package(self, name: str) -> Path | None:
         """Return the directory of an importable package."""
         found = (place / name for place in self.places)
-        return next((path for path in found if (path / "__init__.py").exists()), None)
+        return next((path for path in found if exists(path / "__init__.py")), None)
 
 
 def installation(script: str | None, environment: Mapping[str, str], root: Path = Path("/")) -> Installation:
@@ -90,7 +90,7 @@ def _each_once(places: Iterable[Path]) -> Iterator[Path]:
 
 def _vllm(places: Sequence[Path], metadata: Sequence[Path]) -> str | None:
     """Return the version that vLLM calls itself; a source tree that was never built has only its metadata."""
-    home = next((place / "vllm" for place in places if (place / "vllm" / "__init__.py").exists()), None)
+    home = next((place / "vllm" for place in places if exists(place / "vllm" / "__init__.py")), None)
     own = (text_of(home / "_version.py") if home else None) or ""
     if found := _match(VERSION, own) or _named(metadata, "vllm"):
         return found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.facts import ProfileFile
+from safe_vllm.machine.rooted import is_directory
 
 PACKAGE = Path(__file__).parent.parent
 SYSTEM = "/etc/safe-vllm/profiles"
@@ -48,12 +49,12 @@ def read_profiles(
 
 def profile_files(extra: str | None, environment: Mapping[str, str], *, system: Path = Path(SYSTEM)) -> Shelf:
     """Return the files of all profiles by name, the one that counts last."""
-    if extra is not None and not Path(extra).is_dir():
+    if extra is not None and not is_directory(Path(extra)):
         raise Trouble(f"{extra}: not a directory", hint="check --profile-dir")
     places = [(shipped(), "shipped"), (system, "system"), *((place, "user") for place in _of_user(environment))]
     shelf: dict[str, list[Found]] = {}
     for place, origin in [*places, *([(Path(extra), "directory")] if extra else [])]:
-        for path in sorted(place.iterdir()) if place.is_dir() else ():
+        for path in sorted(place.glob("*")) if is_directory(place) else ():
             if path.suffix in ENDINGS:
                 shelf[path.stem] = [*shelf.pop(path.stem, []), Found(path, origin)]  # found last, chosen last
     return shelf

@@ -1,7 +1,11 @@
-"""Absolute paths below another root, so that a whole machine can be laid out in a directory."""
+"""Absolute paths below another root, so that a whole machine can be laid out in a directory.
+
+What may not be looked at is not there for us: a launcher that runs as another user must not end for that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -10,10 +14,32 @@ def below(root: Path, path: str | Path) -> Path:
     return root / str(path).lstrip("/")
 
 
+def exists(path: Path) -> bool:
+    """Return whether there is something at ``path``, as far as we may look."""
+    return _answers(path.exists)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether ``path`` is a file, as far as we may look."""
+    return _answers(path.is_file)
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether ``path`` is a directory, as far as we may look."""
+    return _answers(path.is_dir)
+
+
+def _answers(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except (OSError, ValueError):  # not permitted, too long, a NUL in the name
+        return False
+
+
 def text_of(path: Path, limit: int = 1 << 20) -> str | None:
     """Return at most ``limit`` bytes of a file as text; ``None`` where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(limit).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):
         return None

@@ -1,0 +1,1 @@
+"""What may be wrong with a machine, an installation and a command before anything is started. Pure."""

@@ -1,0 +1,146 @@
+"""The story of ``doctor``: look at the machine, the installation and the command, check them, start nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from safe_vllm import known
+from safe_vllm.announce.checkup import as_lines, as_object
+from safe_vllm.checks import (
+    flashinfer,
+    hardware,
+    known_faults,
+    libraries,
+    resources,
+    software,
+    surroundings,
+    variables,
+)
+from safe_vllm.checks.case import Case, Check
+from safe_vllm.checks.finding import Finding
+from safe_vllm.checks.tables import parse_knobs, parse_pins
+from safe_vllm.data.strict_yaml import read_data
+from safe_vllm.errors import Trouble
+from safe_vllm.machine import config_file, examine, executable, packages, ports, profile_files, recorded, requirements
+from safe_vllm.machine.condition import Condition, Port
+from safe_vllm.machine.facts import Machine
+from safe_vllm.machine.look import look
+from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.flags import read
+from safe_vllm.plan.grammar import HEADLESS
+from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.profile_choice import choose
+
+OF_MACHINE: tuple[Check, ...] = (
+    hardware.architecture,
+    hardware.gpus,
+    hardware.count,
+    software.vllm,
+    software.dialect,
+    software.cuda,
+    flashinfer.pins,
+    flashinfer.parts,
+    software.planned,
+    known_faults.known_faults,
+)
+"""What can be told of a recorded machine too."""
+OF_THIS_MACHINE: tuple[Check, ...] = (
+    hardware.visible,
+    flashinfer.usable,
+    variables.unread,
+    variables.vanishing,
+    variables.links,
+    variables.switches,
+    libraries.cuda_lib_path,
+    libraries.library_path,
+    resources.shared_memory,
+    resources.memory,
+    resources.core_files,
+    resources.disks,
+    resources.limits,
+    surroundings.port,
+    surroundings.kernel,
+    surroundings.init,
+    surroundings.kubernetes,
+)
+
+
+def examined(intent: Intent) -> Case:
+    """Look at everything once. What is missing becomes a part of the case; only a bad record raises Trouble."""
+    environment = dict(os.environ)
+    config = config_file.config_of(intent.words)
+    command, no_vllm = (None, None) if intent.machine else _command(intent, environment)
+    if intent.machine:
+        machine = recorded.read_with_model(intent.machine, intent.words, environment, config)
+    else:
+        machine = look(command, intent.words, environment, config)
+    case = Case(
+        machine=machine,
+        dialect=known.dialects().of(machine.installation.vllm, machine.installation.surface),
+        condition=None if intent.machine else _condition(command, machine, intent.words, config, environment),
+        environment=environment,
+        words=intent.words,
+        config=config,
+        no_vllm=no_vllm,
+        pins=parse_pins(read_data("pins.yaml")),
+        knobs=parse_knobs(read_data("knobs.yaml")),
+        known_bad=known.known_bad(),
+    )
+    return _with_plan(case, intent)
+
+
+def checked(case: Case) -> tuple[Finding, ...]:
+    """Return what all checks find, in their order."""
+    checks = OF_MACHINE if case.condition is None else (*OF_MACHINE, *OF_THIS_MACHINE)
+    return tuple(finding for check in checks for finding in check(case))
+
+
+def told(findings: Sequence[Finding], machine: Machine, output: str) -> str:
+    """Return the check-up as text or as one JSON object, with the machine as ``--machine FILE`` takes it."""
+    if output == "json":
+        facts = recorded.as_object(replace(machine, installation=replace(machine.installation, surface=None)))
+        return json.dumps(as_object(findings, facts), ensure_ascii=False, indent=2)
+    return "\n".join(as_lines(findings))
+
+
+def _command(intent: Intent, environment: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the path of the vLLM command, or why there is none."""
+    try:
+        return executable.find(intent.vllm, environment)[0], None
+    except Trouble as trouble:
+        return None, trouble.message
+
+
+def _condition(
+    command: str | None,
+    machine: Machine,
+    words: Sequence[str],
+    config: Mapping[str, object] | None,
+    environment: Mapping[str, str],
+) -> Condition:
+    is_installed = machine.installation.vllm is not None
+    wanted = requirements.pins(packages.survey(command, environment).places) if is_installed else {}
+    return examine.examine(environment, _port(words, config), wanted)
+
+
+def _with_plan(case: Case, intent: Intent) -> Case:
+    """Return the case with the plan that a launch would follow, or why there is none."""
+    try:
+        profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, case.environment)
+        profile, because = choose(profiles, case.machine, intent.profile)
+        facts = (case.machine, case.dialect, case.environment, case.config, case.known_bad)
+        plan = make_plan(intent, profile, because, *facts)
+    except Trouble as trouble:
+        return replace(case, no_plan=str(trouble))
+    return replace(case, plan=plan)
+
+
+def _port(words: Sequence[str], config: Mapping[str, object] | None) -> Port | None:
+    """Return the port that these words ask for; a socket in a file, or none at all, needs no port."""
+    reading = read(words, config)
+    if reading.setting(HEADLESS).value is True or reading.setting("--uds").value is not None:
+        return None
+    return ports.port(str(reading.setting("--host").value or ""), reading.number("--port") or 0)

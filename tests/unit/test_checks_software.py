@@ -1,0 +1,130 @@
+"""What the check-up says about vLLM, FlashInfer, torch, the driver, and what is known to fail with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cases import B200, MACHINE, case, found, levels, told
+
+from safe_vllm.checks import flashinfer, software
+from safe_vllm.checks.known_faults import known_faults
+from safe_vllm.plan.ladder import Ladder, Plan, Rung
+
+
+def test_a_missing_vllm_is_a_problem_and_an_unknown_version_a_warning() -> None:
+    [(level, text)] = told(software.vllm, case(no_vllm="no command 'vllm' was found"))
+    assert (level, text.startswith("no command 'vllm' was found")) == ("problem", True)
+    assert levels(software.vllm, case(installed={"vllm": None})) == ["warning"]
+    assert told(software.vllm, case()) == [("ok", "0.23.0 (/opt/venv/bin/python3) |  | ")]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("0.23.0", ["ok"]), ("0.15.1", ["warning"]), ("0.99.0", ["note"]), (None, [])]
+)
+def test_what_is_not_certain_about_the_flags_is_told(version: str | None, expected: list[str]) -> None:
+    assert levels(software.dialect, case(installed={"vllm": version})) == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "torch", "level"),
+    [
+        ("13.0", "13.0", "ok"),
+        ("13.1", "13.0", "ok"),
+        ("13.0", "12.8", "ok"),
+        ("12.4", "12.8", "note"),
+        ("12.9", "13.0", "problem"),
+        ("9.2", "12.8", "problem"),
+    ],
+)
+def test_a_driver_of_an_older_major_release_is_a_problem(driver: str, torch: str, level: str) -> None:
+    what = case(machine=replace(MACHINE, driver_cuda=driver), installed={"torch_cuda": torch})
+    assert levels(software.cuda, what) == [level]
+
+
+def test_a_build_without_cuda_on_a_machine_with_gpus_is_a_warning() -> None:
+    cpu: dict[str, Any] = {"torch_cuda": None, "torch": "2.11.0+cpu"}
+    assert levels(software.cuda, case(installed=cpu)) == ["warning"]
+    assert levels(software.cuda, case(machine=replace(MACHINE, gpus=()), installed=cpu)) == []
+    assert levels(software.cuda, case(installed={**cpu, "torch_rocm": "7.0"})) == []
+    assert levels(software.cuda, case(machine=replace(MACHINE, driver_cuda=None))) == []
+
+
+def test_a_profile_that_cannot_be_used_is_a_problem() -> None:
+    assert told(software.planned, case(no_plan="x.yaml:2: wrong"))[0][0] == "problem"
+    plan = Plan("b200", "the GPU is NVIDIA B200", Ladder((Rung("as-asked", ()), Rung("triton", ()))))
+    [(level, text)] = told(software.planned, case(plan=plan))
+    assert (level, text) == ("ok", "b200 (the GPU is NVIDIA B200): as-asked → triton |  | ")
+
+
+def test_versions_that_vllm_does_not_ask_for_are_warnings() -> None:
+    assert levels(flashinfer.pins, case()) == ["ok"]
+    wrong = found(flashinfer.pins, case(installed={"flashinfer": "0.6.14", "torch": "2.10.0+cu130"}))
+    assert [finding.do for finding in wrong] == [
+        "pip install flashinfer-python==0.6.12",
+        "pip install torch==2.11.0",
+    ]
+
+
+def test_the_metadata_of_the_installed_vllm_goes_before_the_table() -> None:
+    wanted = {"pins": {"flashinfer-python": "0.6.14"}}
+    assert levels(flashinfer.pins, case(state=wanted)) == ["warning"]
+    assert levels(flashinfer.pins, case(state=wanted, installed={"flashinfer": "0.6.14"})) == ["ok"]
+
+
+@pytest.mark.parametrize("version", ["0.23.1.dev5", "0.22.0", None])
+def test_of_a_release_that_is_not_in_the_table_nothing_is_said(version: str | None) -> None:
+    assert levels(flashinfer.pins, case(installed={"vllm": version})) == []
+
+
+def test_parts_of_flashinfer_that_do_not_match_are_a_problem() -> None:
+    assert levels(flashinfer.parts, case()) == ["ok"]
+    assert levels(flashinfer.parts, case(installed={"flashinfer_cubin": None})) == []
+    built = case(installed={"flashinfer_jit_cache": "0.6.12+cu130"})
+    assert levels(flashinfer.parts, built) == ["ok"]
+    [finding] = found(flashinfer.parts, case(installed={"flashinfer_cubin": "0.6.13"}))
+    assert (finding.level, finding.what) == ("problem", "flashinfer-cubin 0.6.13 beside flashinfer-python 0.6.12")
+    unchecked = case(installed={"flashinfer_cubin": "0.6.13"}, environment={"FLASHINFER_DISABLE_VERSION_CHECK": "1"})
+    assert levels(flashinfer.parts, unchecked) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("vllm", "cubin", "nvcc", "ninja", "level"),
+    [
+        ("0.23.0", "0.6.12", None, None, "ok"),
+        ("0.23.0", None, "/bin/nvcc", None, "ok"),
+        ("0.23.0", None, None, "/bin/ninja", "warning"),
+        ("0.32.0", "0.6.12", "/bin/nvcc", None, "warning"),
+        ("0.32.0", None, "/bin/nvcc", "/bin/ninja", "ok"),
+    ],
+)
+def test_flashinfer_needs_a_compiler_or_compiled_kernels(
+    vllm: str, cubin: str | None, nvcc: str | None, ninja: str | None, level: str
+) -> None:
+    what = case(installed={"vllm": vllm, "flashinfer_cubin": cubin}, state={"nvcc": nvcc, "ninja": ninja})
+    assert levels(flashinfer.usable, what) == [level]
+
+
+def test_without_flashinfer_or_cuda_there_is_nothing_to_warn_about() -> None:
+    assert levels(flashinfer.usable, case(installed={"flashinfer": None})) == ["note"]
+    assert levels(flashinfer.usable, case(installed={"torch_cuda": None})) == []
+
+
+def test_why_a_launch_would_not_start_at_the_top_is_a_warning() -> None:
+    ladder = Ladder((Rung("as-asked", ()), Rung("triton", ())))
+    plan = Plan("gb200", "", ladder, entry=1, entry_because="known illegal memory access (vllm#46861)")
+    assert told(known_faults, case("m", plan=plan))[0][1].startswith("known illegal memory access (vllm#46861)")
+    assert levels(known_faults, case("m", plan=plan)) == ["warning"]
+    assert levels(known_faults, case("m", plan=replace(plan, entry_because=None))) == ["ok"]
+    assert levels(known_faults, case("m", no_plan="a profile is wrong")) == []
+
+
+def test_without_a_command_what_some_command_would_meet_here_is_a_note() -> None:
+    [finding] = found(known_faults, case())
+    assert (finding.level, finding.do) == ("note", "upgrade: fixed in FlashInfer 0.6.16 and vLLM 0.27")
+    assert finding.what.endswith("for flashinfer_trtllm bf16 with data and expert parallelism")
+    grace = replace(MACHINE, architecture="aarch64", gpus=(replace(B200, name="NVIDIA GB200"),))
+    assert len(found(known_faults, case(machine=grace))) == 2
+    assert levels(known_faults, case(installed={"flashinfer": "0.6.16"})) == ["ok"]
+    assert levels(known_faults, case(machine=replace(MACHINE, gpus=()))) == ["ok"]
