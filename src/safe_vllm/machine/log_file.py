@@ -30,7 +30,8 @@ def chunks(path: str | None, on_progress: Callable[[int], None]) -> Iterator[byt
 
     Raises Trouble when it cannot be read.
     """
-    name = path or "standard input"
+    path = None if path == "-" else path
+    name = "standard input" if path is None else path or "''"
     try:
         with _opened(path) as file:
             yield from _counted(file, on_progress)
@@ -40,7 +41,11 @@ def chunks(path: str | None, on_progress: Callable[[int], None]) -> Iterator[byt
 
 
 def _opened(path: str | None) -> io.BufferedReader:
-    return cast("io.BufferedReader", sys.stdin.buffer) if path is None else Path(path).open("rb")
+    if path is not None:
+        return Path(path).open("rb")
+    if sys.stdin is None:
+        raise OSError("it is closed")
+    return cast("io.BufferedReader", sys.stdin.buffer)
 
 
 def _counted(file: io.BufferedReader, on_progress: Callable[[int], None]) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from safe_vllm.verdict import ends
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
-from safe_vllm.verdict.reading import INTERRUPTED, KILLED, ORDERLY, Reading, guess, named, read, root
+from safe_vllm.verdict.reading import INTERRUPTED, KILLED, ORDERLY, TERMINATED, Reading, guess, named, read, root
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def _was_told_to_stop(reading: Reading, seen: Observations) -> bool:
 
 
 def _was_torn_down(reading: Reading, told: Evidence) -> bool:
-    """Whether the deaths are those of a start that was interrupted: nothing else tells why."""
-    return told.signature == INTERRUPTED and not (named(reading) or guess(reading))
+    """Whether the deaths are those of a stop that reached the workers first: nothing else tells why."""
+    by_stop = told.signature == INTERRUPTED or reading.deaths[0].signature == TERMINATED
+    return by_stop and not (named(reading) or guess(reading))
 
 
 def _by_signal(seen: Observations) -> Cause | None:

@@ -30,6 +30,10 @@ _LAYOUTS = tuple(
         r"(?: |$)",
         # Ray's C++ side
         rf"\[\d{{4}}-{_CLOCK} (?P<level>[IWEF]) [\d ]+\] {_SOURCE}: ",
+        # Python's warnings, but for that by which torch tells why it sees no GPU
+        r"\S+\.py:\d+: (?P<warned>)(?=[A-Z]\w*Warning: (?!CUDA initialization))",
+        # NCCL's own chatter; what it warns about has another shape, and may be the cause
+        r"[\w.-]+:\d+:\d+ \[\d+\] (?:\S+ )?NCCL (?P<level>INFO) ",
         # uvicorn
         rf"{_LEVEL}: {{2,5}}(?=\S)",
         # SGLang
@@ -42,10 +46,16 @@ _LAYOUTS = tuple(
 )
 # what docker compose, kubectl --timestamps, a container runtime's file and the journal put in front
 _WRAPPER = re.compile(
-    r"[\w.-]+ +\| |\d{4}-\d\d-\d\dT[\d:]{8}[.,\d]*(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?(?![A-Z]+ [\w.:]+: )"
+    r"[\w.@-]+ +\| |\[pod/[\w./-]+\] |\d{1,3}: (?=\(|(?:INFO|ERROR|WARNING)[ :])"
+    r"|\d{4}-\d\d-\d\dT[\d:]{8}\S* [\w.-]+ [\w.@/-]+\[\d+\]: "
+    r"|\d{4}-\d\d-\d\dT[\d:]{8}[.,\d]*(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?(?![A-Z]+ [\w.:]+: )"
     r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} [\w.-]+ [\w.@/-]+(?:\[\d+\])?: "
 )
 _ACCESS = re.compile(r'\S{1,80} - "(?P<method>[A-Z]+) (?P<path>.*) HTTP/[\d.]+" (?P<status>\d{3})(?: |$)')
+# formatters agree on little more than that there are a level, a message and a traceback
+_LEVEL_KEYS = ("levelname", "level", "severity", "log.level")
+_MESSAGE_KEYS = ("message", "msg", "event")
+_TRACEBACK_KEYS = ("exc_info", "exception", "exc_text", "traceback", "stack_trace", "error.stack_trace")
 _MOMENT = re.compile(r"(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 # the record of another writer, behind a progress bar that had not ended its line
 _NEXT = re.compile(
@@ -107,7 +117,7 @@ def parse(text: str) -> Record:
 
 def _record(text: str, found: re.Match[str], process: str | None) -> Record:
     parts = found.groupdict()
-    level = parts.get("level")
+    level = "WARNING" if "warned" in parts else parts.get("level")
     return Record(
         message=text[found.end() :],
         text=text,
@@ -127,16 +137,21 @@ def _with_request(record: Record) -> Record:
     return replace(record, request=(found["method"], found["path"], int(found["status"])))
 
 
+def _first(entry: dict[str, object], names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if isinstance(value := entry.get(name), str)), None)
+
+
 def _objects(text: str) -> list[Record]:
     """Return the records of a line that a JSON formatter wrote: what is said and, line by line, its traceback."""
-    if not text.startswith('{"'):
+    at = after_wrapper(text)
+    if not text.startswith('{"', at):
         return []
     try:
-        entry = json.loads(text)
+        entry = json.loads(text[at:])
     except (ValueError, RecursionError):
         return []
-    level, message = entry.get("levelname", entry.get("level")), entry.get("message")
-    if not (isinstance(level, str) and isinstance(message, str)):
+    level, message, traceback = (_first(entry, names) for names in (_LEVEL_KEYS, _MESSAGE_KEYS, _TRACEBACK_KEYS))
+    if level is None or message is None:
         return []
     clock = _MOMENT.search(str(entry.get("asctime") or entry.get("timestamp") or ""))
     shared = Record(
@@ -148,7 +163,7 @@ def _objects(text: str) -> list[Record]:
     )
     prefix = _PREFIX.match(message)
     process = prefix[1] if prefix else str(entry.get("vllm_process_name") or "") or None
-    said, *more = [*message[prefix.end() if prefix else 0 :].split("\n"), *str(entry.get("exc_info") or "").split("\n")]
+    said, *more = [*message[prefix.end() if prefix else 0 :].split("\n"), *(traceback or "").split("\n")]
     first = _with_request(replace(shared, message=said, process=process))
     return [first, *(replace(shared, message=line, process=process) for line in more if line)]
 

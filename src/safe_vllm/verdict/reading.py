@@ -22,12 +22,16 @@ WAITING = "shm-broadcast-wait"
 MODEL_FRAME = "model-frame"
 IMPORT_FRAME = "import-frame"
 IMPORT = "guess-import"
+TERMINATED = "death-by-term"
+_TOLD_TO_SERVE = frozenset({"banner", "api-server-version", "arguments"})
+_ENGINE_BEGAN = frozenset({"engine-configuration", "loading-model", "nccl-begins"})
 
 _FROM_CLIENTS = frozenset("bad-argument bad-config bad-model hub port-in-use permission".split())
 # faults of the start: in service the same words are the answer to somebody's bad request
 _BEFORE_SERVICE = frozenset({"init", "autotune", "capture", "first-inference"})
 _BEHIND = {
     "engine-signal": LETHAL - {"engine-signal"},
+    "hub": frozenset({"disk-full"}),  # a download that cannot be written breaks off
     "nccl-init": (LETHAL - {"engine-signal"}) | {"shm", "gpu-oom", "host-oom", "driver"},
 }
 """Faults that only tell that something broke down, and what may stand behind each."""
@@ -54,6 +58,8 @@ class Reading:
     """vLLM's note, at any time, that it was told to stop or that it winds itself down."""
     earlier: tuple[Evidence, ...]
     """Lethal faults that an answer followed: of another engine, perhaps."""
+    is_before_engine: bool = False
+    """Whether the API server began, and no engine ever did: what fails then is what was asked for."""
 
 
 def read(lines: Sequence[Evidence]) -> Reading:
@@ -68,6 +74,13 @@ def read(lines: Sequence[Evidence]) -> Reading:
         frames=tuple(e for e in after if e.signature in (MODEL_FRAME, IMPORT_FRAME)),
         stopping=stopping,
         earlier=tuple(e for e in before if e.kind == "root" and e.fault in LETHAL),
+        is_before_engine=_is_before_engine(lines),
+    )
+
+
+def _is_before_engine(lines: Sequence[Evidence]) -> bool:
+    return any(e.signature in _TOLD_TO_SERVE for e in lines) and not any(
+        e.signature in _ENGINE_BEGAN or e.signature.startswith(DEATH) or ends.is_engine(e.process) for e in lines
     )
 
 
@@ -145,6 +158,8 @@ def guess(reading: Reading) -> Evidence | None:
     guesses = [e for e in reading.weak if e.signature.startswith(GUESS)]
     of_engine = [e for e in guesses if ends.is_engine(e.process)]
     chosen = of_engine[0] if of_engine else guesses[-1] if guesses else None
+    if chosen and chosen.fault == "unknown" and reading.is_before_engine:
+        return replace(chosen, fault="bad-config")
     if chosen is None or chosen.fault == "unknown":
         return chosen
     if chosen.phase != "init":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator
 
@@ -24,7 +25,7 @@ _DECODER = msgspec.json.Decoder(_Entry)
 
 def unwrapped(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the log that ``chunks`` hold, whatever stored it. A plain log passes as it is."""
-    source = iter(chunks)
+    source = _as_utf8(iter(chunks))
     first = next(source, b"")
     while first.count(b"\n") < 2 and len(first) < _LOOK_BYTES and (more := next(source, b"")):
         first += more
@@ -37,6 +38,16 @@ def unwrapped(chunks: Iterable[bytes]) -> Iterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         yield b"".join(map(_unwrapped_line, lines))
     yield _unwrapped_line(rest) if rest else b""
+
+
+def _as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same text in UTF-8: what a Windows shell redirects to a file is UTF-16, and begins by saying so."""
+    first = next(chunks, b"")
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        yield from (decoder.decode(chunk).encode("utf-8", "replace") for chunk in _chain(first, chunks))
+        return
+    yield from _chain(first.removeprefix(codecs.BOM_UTF8), chunks)
 
 
 def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
