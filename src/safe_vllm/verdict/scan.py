@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -132,13 +133,16 @@ class Scan:
         lines, before = lines_of(block), self.lines
         told, needles = self._sieve.with_needles(lines)
         self._known = self._signatures.among(needles)
-        watched = of_activity(block, lines) if told or self._watches else set()
-        wanted = sorted(told | watched)
+        wanted = deque(sorted(told | of_activity(block, lines) if self._watches else told))
         numbers = line_numbers(block) if wanted else ()
-        for place in wanted:
-            if self._watches or place in told:
+        while wanted:
+            place, watched = wanted.popleft(), self._watches
+            if watched or place in told:
                 self.lines = before + numbers[place]
                 found += self._line(lines[place][:LONGEST_BYTES], at_s, has_needle=place in told)
+            if self._watches and not watched:  # from here on it matters whether requests are answered
+                later = {other for other in of_activity(block, lines) if other > place}
+                wanted = deque(sorted({*wanted, *later}))
         self.lines = before + block.count(b"\n")
         return found
 
