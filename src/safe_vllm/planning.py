@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -99,6 +100,9 @@ def _about(machine: Machine) -> Iterator[str]:
 def _gpus(machine: Machine) -> str:
     if not machine.gpus:
         return f"no GPU ({machine.gpu_note})" if machine.gpu_note else "no GPU"
+    kinds = Counter(gpu.name for gpu in machine.gpus)
+    if len(kinds) > 1:
+        return ", ".join(f"{count} x {name}" for name, count in kinds.items())
     first = machine.gpus[0]
     capability = f", compute capability {first.compute_capability}" if first.compute_capability else ""
     memory = f", {first.memory_mib / 1024:.0f} GiB" if first.memory_mib else ""

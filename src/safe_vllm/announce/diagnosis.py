@@ -18,7 +18,7 @@ ACTIONS = {
 }
 CHANGES = {
     NO_AUTOTUNE: "add --no-enable-flashinfer-autotune (vLLM 0.16 and later)",
-    TRITON: "add --moe-backend triton (vLLM 0.17 and later; NVFP4 weights: marlin)",
+    TRITON: "add --moe-backend triton (vLLM 0.17 and later; NVFP4 weights: cutlass or marlin)",
     LESS_PARALLEL: "put --tensor-parallel-size where --data-parallel-size was, on the same GPUs",
     NO_EXPERT_PARALLEL: "leave out --enable-expert-parallel",
 }

@@ -76,7 +76,7 @@ def parts(case: Case) -> Iterator[Finding]:
         yield Finding("flashinfer-parts", "warning" if is_forced else "problem", what, why, do)
     if not wrong:
         told = ", ".join(f"{name} {version}" for name, version in there.items())
-        yield Finding("flashinfer-parts", "ok", f"{told} match flashinfer-python {installed.flashinfer}")
+        yield Finding("flashinfer-parts", "ok", f"{told}, as flashinfer-python {installed.flashinfer}")
 
 
 def usable(case: Case) -> Iterator[Finding]:

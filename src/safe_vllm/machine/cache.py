@@ -27,7 +27,8 @@ def kept(place: Path | None, name: str) -> bytes | None:
     if place is None:
         return None
     try:
-        with (place / name).open("rb") as file:
+        # without waiting for a writer, where there is a FIFO in its place
+        with os.fdopen(os.open(place / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             is_ours = os.fstat(file.fileno()).st_uid == os.geteuid()
             return file.read(LARGEST_BYTES) if is_ours else None
     except OSError:

@@ -31,7 +31,8 @@ def interpreter_of(script: str, environment: Mapping[str, str], root: Path = Pat
     name = Path(words[0]).name
     if name == "env":
         name = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
-        words = [_on_path(name, environment, root) or ""]
+        words = [name if name.startswith("/") else _on_path(name, environment, root) or ""]
+        name = Path(name).name
     if name in ("sh", "bash", "dash"):
         return _from_exec(rest, script)
     return words[0] if name.startswith("python") and words[0] else None

@@ -46,6 +46,8 @@ UNSCALED = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama
 """Kinds of rotary embedding whose factor is in the context length already:
 https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/config/model.py
 """
+LARGEST_FACTOR = 10_000
+"""Whatever is larger, or no number (NaN, infinity), is none."""
 LIMIT_BYTES = 1 << 25
 """A configuration may name every quantised layer."""
 
@@ -89,7 +91,8 @@ def _shape(whole: Mapping[str, Any], separate: Mapping[str, Any] | None, asked: 
 def _experts(config: Mapping[str, Any]) -> int | None:
     found = _number(config, EXPERTS)
     blocks = config.get("block_configs")  # every layer of a Nemotron may be another
-    counts = [_number(block, EXPERTS) or 0 for block in blocks or () if isinstance(block, dict)]
+    listed = blocks if isinstance(blocks, list) else []
+    counts = [_number(block, EXPERTS) or 0 for block in listed if isinstance(block, dict)]
     if found is None and any(counts):
         return max(counts)
     return 0 if found is None and not _mentions_experts(config) else found
@@ -102,7 +105,9 @@ def _context(config: Mapping[str, Any]) -> int | None:
     if longest is None or not isinstance(rope, dict):
         return longest
     kind, factor = rope.get("rope_type", rope.get("type", "default")), rope.get("factor")
-    return int(longest * factor) if kind not in UNSCALED and isinstance(factor, (int, float)) else longest
+    if kind in UNSCALED or not isinstance(factor, (int, float)) or not 0 < factor < LARGEST_FACTOR:
+        return longest
+    return int(longest * factor)
 
 
 def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -113,7 +118,7 @@ def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _object(path: Path) -> Mapping[str, Any] | None:
     try:
         value = json.loads(text_of(path, LIMIT_BYTES) or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

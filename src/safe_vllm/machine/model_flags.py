@@ -104,5 +104,5 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _value(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -169,7 +169,7 @@ def _editable(text: str) -> str | None:
     """Return the directory that an editable install came from: https://peps.python.org/pep-0660/."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_editable = isinstance(value, dict) and (value.get("dir_info") or {}).get("editable")
     return str(value.get("url", "")).removeprefix("file://") if is_editable else None

@@ -102,6 +102,8 @@ def _of_user(environment: Mapping[str, str]) -> list[Path]:
 
 def _text(path: Path) -> str:
     try:
+        if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # <(…) of a shell is one, and answers
+            raise Trouble(f"{path}: cannot be read: it is a FIFO", hint="a profile is a regular file")
         with path.open("rb") as file:
             content = file.read(SIZE_LIMIT + 1)
         if len(content) > SIZE_LIMIT:

@@ -46,6 +46,10 @@ def parse(text: str, where: str) -> Machine:
         raise _trouble(f"{where}:{error.lineno}: not JSON: {error.msg.lower()}", "check the file") from None
     except KeyError as error:
         raise _trouble(f"{where}: the key {error.args[0]!r} is there twice", "keep one of them") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits; thousands of levels
+        raise _trouble(
+            f"{where}: not a record of a machine: a number or a nesting without measure", "check the file"
+        ) from None
     if not isinstance(content, dict):
         raise _trouble(f"{where}: expected an object", "name the facts by their keys, such as architecture")
     found = content.pop("version", VERSION)

@@ -37,7 +37,12 @@ def _answers(question: Callable[[], bool]) -> bool:
 
 
 def text_of(path: Path, limit: int = 1 << 20) -> str | None:
-    """Return at most ``limit`` bytes of a file as text; ``None`` where it cannot be read."""
+    """Return at most ``limit`` bytes of a file as text; ``None`` where it cannot be read.
+
+    Only of a regular one: a FIFO may never answer, and what was read from it is gone for others.
+    """
+    if not is_file(path):
+        return None
     try:
         with path.open("rb") as file:
             return file.read(limit).decode("utf-8", "replace")

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from safe_vllm.plan.flags import Occurrence, scan
 from safe_vllm.plan.grammar import SAFETY_FLAGS
 from safe_vllm.plan.ladder import Ladder, Rung
-from safe_vllm.plan.secrets import hide_variable
+from safe_vllm.plan.secrets import hide, hide_variable
 
 
 def difference(before: Rung, after: Rung, unread: Collection[str] = ()) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def _flag_lines(name: str, before: Sequence[str], after: Sequence[str]) -> Itera
             yield f"+ {_text(new, after)}"
         elif old.values and new.values and (old.spelled, old.key) == (new.spelled, new.key):
             if old.values != new.values:
-                yield f"  {_name(old)} {shlex.join(old.values)} -> {shlex.join(new.values)}"
+                yield f"  {_name(old)} {shlex.join(hide(old.values))} -> {shlex.join(hide(new.values))}"
         elif (was := _text(old, before)) != (now := _text(new, after)):
             yield f"  {was} -> {now}"
 
@@ -51,7 +51,7 @@ def _name(place: Occurrence) -> str:
 
 
 def _text(place: Occurrence, words: Sequence[str]) -> str:
-    return shlex.join(words[place.at : place.at + place.size])
+    return shlex.join(hide(words[place.at : place.at + place.size]))
 
 
 def _variable_lines(before: dict[str, str], after: dict[str, str], unread: Collection[str]) -> Iterator[str]:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from safe_vllm.plan.grammar import FLAGS, OPTIMIZATION, Flag
+
+LONGEST_NUMBER = 18
+"""Digits. Python refuses to read numbers of thousands, and no setting is that large."""
 
 Source = Literal["default", "config", "user"]
 """vLLM's own default; the file named by ``--config``; the command line."""
@@ -73,7 +77,7 @@ class Reading:
     def number(self, name: str) -> int | None:
         """Return the setting as a number; ``None`` where it is none (vLLM will say so itself)."""
         value = str(self.setting(name).value)
-        return int(value) if value.isascii() and value.isdigit() else None
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= LONGEST_NUMBER else None
 
 
 def read(words: Sequence[str], config: Mapping[str, object] | None = None) -> Reading:
@@ -85,9 +89,10 @@ def read(words: Sequence[str], config: Mapping[str, object] | None = None) -> Re
 def scan(words: Sequence[str], source: Source = "user") -> tuple[Occurrence, ...]:
     """Return every place in ``words``, up to a bare ``--``, where a flag of the grammar is spelled."""
     found: list[Occurrence] = []
-    at, end = 0, end_of_options(words)
-    while at < end:
-        occurrence = _occurrence(words[:end], at, source)
+    words = tuple(words[: end_of_options(words)])
+    at = 0
+    while at < len(words):
+        occurrence = _occurrence(words, at, source)
         if occurrence:
             found.append(occurrence)
         at += occurrence.size if occurrence else _size_of_stranger(words[at])
@@ -112,10 +117,18 @@ def config_words(config: Mapping[str, object]) -> tuple[str, ...]:
         if isinstance(value, list):
             words += [str(item) for item in value]
         elif isinstance(value, Mapping):
-            words.append(json.dumps(value))
+            words.append(_as_json(value))
         elif value is not True:
             words.append(str(value))
     return tuple(words)
+
+
+def _as_json(value: Mapping[str, object]) -> str:
+    """Return a mapping as JSON; what JSON cannot hold (sets, dates, circles) is vLLM's to complain about."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _size_of_stranger(word: str) -> int:
@@ -149,12 +162,10 @@ def _following(words: Sequence[str], at: int, flag: Flag, key: str) -> tuple[str
     """Return the words after a flag that are its values. To argparse a word with a dash in front is a flag."""
     if key:
         return tuple(words[at + 1 : at + 2])
-    values: list[str] = []
-    for word in words[at + 1 :]:
-        if is_flag_like(word) or (values and flag.kind == "value"):
-            break
-        values.append(word)
-    return tuple(values)
+    end = at + 1
+    while end < len(words) and not is_flag_like(words[end]) and (flag.kind == "values" or end == at + 1):
+        end += 1
+    return tuple(words[at + 1 : end])
 
 
 def is_flag_like(word: str) -> bool:
@@ -165,6 +176,7 @@ def is_flag_like(word: str) -> bool:
     return not is_number and (" " not in word or "=" in word)
 
 
+@lru_cache(maxsize=4096)
 def _flag(spelled: str) -> tuple[Flag, bool] | None:
     """Return the flag of a spelling, and whether it switches on. Underscores are dashes."""
     if not spelled.startswith("--"):

@@ -15,11 +15,12 @@ from safe_vllm.plan.flags import read
 
 FORMATS: tuple[tuple[str, WeightFormat], ...] = (
     (r"nvfp4|(?<![a-z])fp4", "nvfp4"),
-    (r"mxfp4|gpt-oss", "mxfp4"),
+    (r"mxfp4|gpt-oss(?!.*bf16)", "mxfp4"),
     (r"mxfp8", "mxfp8"),
-    (r"w4a16|int4|awq|gptq|autoround|kimi-k2-thinking", "int4"),
+    (r"w4a16|int4|awq|gptq|autoround|kimi-k2(?:-thinking|\.[5-9])", "int4"),
     (r"w8a8|int8", "int8"),
-    (r"fp8|deepseek-(?:v3|r1)(?!.*distill)|kimi-k2|minimax-m2", "fp8"),
+    (r"(?<![a-z])bf16$", "bf16"),
+    (r"fp8|deepseek-(?:v3|r1)(?!.*(?:distill|qwen|llama))|kimi-k2|minimax-m2", "fp8"),
 )
 """Beginnings with the rarer word. The last rows name families whose original weights are quantised:
 
@@ -33,7 +34,10 @@ https://huggingface.co/MiniMaxAI/MiniMax-M2/blob/main/config.json
 UNREADABLE = r"gguf|bnb|bitsandbytes|4bit|8bit|exl2|mlx"
 """Formats of which no MoE backend is known."""
 
-EXPERTS = r"-a\d+(?:\.\d+)?b(?![a-z])|mixtral|moe|gpt-oss|deepseek-(?:v[23]|r1)(?!.*distill)|kimi-k2|minimax-m2"
+EXPERTS = (
+    r"-a\d+(?:\.\d+)?[bm](?![a-z])|-\d+e(?:-|$)|mixtral|(?<![a-z])(?:ol|s)?moe(?![a-z])|gpt-oss|kimi-k2|minimax-m[12]|dbrx"
+    r"|deepseek-(?:coder-)?(?:v[234](?!\d)|r1)(?!.*(?:distill|qwen|llama))|glm-(?:4\.[5-7]|5)|mistral-large-3"
+)
 """``-A3B`` counts the parameters that are active for a token: only models with experts have such a number."""
 
 

@@ -50,6 +50,8 @@ class Scene:
         asked = str(moe_backend(words, self.config).value)
         if asked != "auto":
             return asked
+        if self.machine.installation.vllm and not self.flashinfer:
+            return None
         reading = read(words, self.config)
         return self.dialect.auto_backend(
             self.model.weight_format,

@@ -13,7 +13,12 @@ SECRET_FLAGS = ("--api-key", "--hf-token")
 _ENDINGS = "key|token|secret|password"
 _SECRET_FLAG = re.compile(rf"--?[\w.-]*(?:{_ENDINGS})", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(rf"(?:\w*_)?(?:{_ENDINGS})", re.IGNORECASE)
-_IN_URL = re.compile(r"(?<=://)[^/\s]+@")
+_IN_URL = re.compile(r"(?<=://)[^/\s\"']+@")
+_IN_QUERY = re.compile(rf"(?<=[?&])((?:[\w.-]*[_-])?(?:{_ENDINGS}|signature|sig)=)[^&\s\"']+", re.IGNORECASE)
+_IN_JSON = re.compile(
+    rf"""(["'](?:\w*[_-])?(?:{_ENDINGS})["']\s*:\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|\[[^]]*\]|[^\s,}}\]]+)""",
+    re.IGNORECASE,
+)
 
 
 def hide(words: Sequence[str]) -> tuple[str, ...]:
@@ -23,18 +28,18 @@ def hide(words: Sequence[str]) -> tuple[str, ...]:
 
 def hide_variable(name: str, value: str) -> str:
     """Return what may be shown of an environment variable's value."""
-    return HIDDEN if _SECRET_VARIABLE.fullmatch(name) else _without_credentials(value)
+    return HIDDEN if _SECRET_VARIABLE.fullmatch(name) else without_secrets(value)
 
 
 def _hidden(words: Sequence[str]) -> Iterator[str]:
     is_secret = False
     for word in words:
         if not is_flag_like(word):
-            yield HIDDEN if is_secret else _without_credentials(word)
+            yield HIDDEN if is_secret else without_secrets(word)
             continue
         flag, equals, _ = word.partition("=")
         is_secret = _holds_secret(flag)
-        yield f"{flag}={HIDDEN}" if is_secret and equals else _without_credentials(word)
+        yield f"{flag}={HIDDEN}" if is_secret and equals else without_secrets(word)
 
 
 def _holds_secret(flag: str) -> bool:
@@ -43,5 +48,8 @@ def _holds_secret(flag: str) -> bool:
     return is_beginning or _SECRET_FLAG.fullmatch(name) is not None
 
 
-def _without_credentials(text: str) -> str:
-    return _IN_URL.sub(f"{HIDDEN}@", text)
+def without_secrets(text: str) -> str:
+    """Return a text without credentials in URLs and without the values of JSON keys that name secrets."""
+    text = _IN_URL.sub(f"{HIDDEN}@", text)
+    text = _IN_QUERY.sub(rf"\g<1>{HIDDEN}", text)
+    return _IN_JSON.sub(rf'\g<1>"{HIDDEN}"', text)

@@ -41,6 +41,8 @@ OPT_INS = (
 https://github.com/vllm-project/vllm/blob/v0.15.1/vllm/envs.py
 """
 _ON = ("1", "true")
+TUNED_FROM = 9
+"""Major number of the compute capability from which vLLM tunes FlashInfer at all."""
 
 Changed = Words | LeftOut
 Step = Callable[[Words, RungEntry, Scene], Changed]
@@ -66,7 +68,7 @@ def _as_asked(words: Words, entry: RungEntry, scene: Scene) -> Changed:
 
 
 def _no_autotune(words: Words, entry: RungEntry, scene: Scene) -> Changed:
-    if because := scene.dialect.missing(AUTOTUNE):
+    if because := scene.dialect.missing(AUTOTUNE) or _never_tunes(scene):
         return LeftOut(NO_AUTOTUNE, because)
     is_off = autotune(words, scene.config, scene.dialect.levels_without_autotune).value is False
     changed = words if is_off or skips(entry, scene) else without_autotune(words, scene.config)
@@ -154,6 +156,21 @@ def _opted_in(scene: Scene) -> tuple[str, ...]:
         return ()
     is_on = (name for name in OPT_INS if scene.environment.get(name, "").lower() in _ON)
     return tuple(name for name in is_on if scene.dialect.reads(name))
+
+
+def _never_tunes(scene: Scene) -> str | None:
+    """Return why there is no autotune on this GPU to switch off.
+
+    https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/model_executor/warmup/kernel_warmup.py#L261
+    """
+    capability = scene.compute_capability
+    if (
+        capability is None
+        or not capability.partition(".")[0].isdigit()
+        or int(capability.partition(".")[0]) >= TUNED_FROM
+    ):
+        return None
+    return f"vLLM tunes FlashInfer from compute capability {TUNED_FROM}.0 on, and this GPU has {capability}"
 
 
 def _no_experts(scene: Scene) -> str | None:
