@@ -13,7 +13,9 @@ def main() -> NoReturn:
     hold_signals()
     from safe_vllm.cli.main import run  # slow: a stop may come in the meantime
 
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    hold_signals()  # nobody handles them while Python ends, and one would replace the status
+    sys.exit(status)
 
 
 if __name__ == "__main__":

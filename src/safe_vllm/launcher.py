@@ -6,21 +6,25 @@ import os
 import time
 from dataclasses import dataclass, field, replace
 
-from safe_vllm.announce import banner
+from safe_vllm.announce import banner, hangs
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
+from safe_vllm.attempt.event import StacksTaken
 from safe_vllm.attempt.gates import is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
+from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.attempt.relay import Outlet, is_one_stream
 from safe_vllm.attempt.timing import Timing
 from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.errors import Status, Trouble
+from safe_vllm.gating import Gates
 from safe_vllm.machine.facts import Gpu, Machine
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.command import command
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
+from safe_vllm.plan.flags import read
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import Budget, End, Next, Past, after, refused
@@ -48,7 +52,8 @@ def serve(intent: Intent) -> int:
     become_subreaper()
     teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
     try:
-        return Launch(prepared, loop, teller, ignored, prepared.plan.entry, prepared.plan.entry).run()
+        gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
+        return Launch(prepared, loop, teller, ignored, gates, prepared.plan.entry, prepared.plan.entry).run()
     finally:
         loop.drain(STOPPED_DRAIN_S if loop.stops else prepared.limits.stop_timeout_s)
 
@@ -69,12 +74,6 @@ def _judged(seen: Observations, machine: Machine) -> Verdict:
     return judge(replace(seen, setup=seen.setup.or_else(found)), known.advice())
 
 
-def _new_scan() -> Scan:
-    from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then
-
-    return Scan(known.signatures())
-
-
 @dataclass
 class Launch:
     """A launch under way."""
@@ -83,6 +82,7 @@ class Launch:
     loop: Loop
     teller: Teller
     ignored: frozenset[int]
+    gates: Gates
     rung: int = 0
     before: int = 0
     """The rung of the last attempt."""
@@ -124,6 +124,8 @@ class Launch:
         """Run the current rung once and decide what follows."""
         number, rung = len(self.history) + 1, self.rungs[self.rung]
         self.loop.sleep(0)  # a stop that was asked for in the meantime comes first
+        if end := self._pass_gates(number, rung):
+            return end
         self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
         started_at = time.monotonic()
         ended = supervise.run(self.loop, self._order(number, rung))
@@ -135,20 +137,44 @@ class Launch:
         self._announce_death(number, rung, time.monotonic() - started_at, seen, verdict)
         return self._decide(ended, verdict)
 
-    def _order(self, number: int, rung: Rung) -> supervise.Order:
+    def _pass_gates(self, number: int, rung: Rung) -> End | None:
+        if number == 1:
+            self.gates.remember_gpus()
+            return None
+        place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
+        host = read(rung.words, self.prepared.config).setting("--host").value
+        return self.gates.pass_before(number, place, str(host or ""))
+
+    def _order(self, number: int, rung: Rung) -> Order:
         prepared, limits = self.prepared, self.prepared.limits
         drain_s = endpoint.shutdown_timeout_s(rung.words, prepared.config)
         stop_timeout_s = max(limits.stop_timeout_s, drain_s + STOP_MARGIN_S if drain_s else 0.0)
-        return supervise.Order(
+        return Order(
             command=command(rung, prepared.vllm, prepared.environment),
-            timing=Timing(stop_timeout_s, limits.fault_grace_s, limits.start_timeout_s),
+            timing=Timing(
+                stop_timeout_s,
+                limits.fault_grace_s,
+                limits.start_timeout_s,
+                limits.start_silence_s,
+                limits.autotune_silence_s,
+                limits.capture_silence_s,
+                limits.stall_s,
+            ),
             endpoint=self._endpoint(number, rung),
-            new_scan=_new_scan,
+            new_scan=self._new_scan,
             wants_canary=prepared.intent.wants_canary,
             ignored=self.ignored,
             on_ready=lambda after_s, note: self._announce_ready(number, rung, after_s, note),
             on_stop=lambda left_s: self.teller.tell("stop-asked", banner.stopping(left_s), attempt=number),
+            on_stacks=lambda seen: self._announce_stacks(number, rung, seen),
+            on_blind=lambda why: self.teller.tell("blind", hangs.blind(why), attempt=number, rung=rung.name, why=why),
         )
+
+    def _new_scan(self) -> Scan:
+        from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then
+
+        self.gates.remember_host()
+        return Scan(known.signatures())
 
     def _endpoint(self, number: int, rung: Rung) -> Endpoint | None:
         """Return where to ask for readiness. A stranger who answers there already would be mistaken for vLLM."""
@@ -158,7 +184,7 @@ class Launch:
         self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
         return None
 
-    def _decide(self, ended: supervise.Ended, verdict: Verdict) -> Next | End:
+    def _decide(self, ended: Ended, verdict: Verdict) -> Next | End:
         observations = ended.observations
         if ended.stuck:
             return End(Status.STUCK, f"it survived SIGKILL, stuck in the kernel: {', '.join(ended.stuck)}")
@@ -181,6 +207,14 @@ class Launch:
     def _announce_ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
         lines = banner.ready(after_s, rung, note)
         self.teller.tell("ready", lines, attempt=number, rung=rung.name, after_s=round(after_s, 3), note=note)
+
+    def _announce_stacks(self, number: int, rung: Rung, seen: StacksTaken) -> None:
+        place = {"attempt": number, "rung": rung.name}
+        for stack in seen.taken:
+            self.teller.tell("stacks", (), **place, pid=stack.pid, title=stack.title, text=stack.text)
+        taken = [(stack.pid, stack.title, stack.text) for stack in seen.taken]
+        lines = hangs.stacks(taken, seen.processes, seen.problem)
+        self.teller.tell("hang", lines, **place, processes=seen.processes, problem=seen.problem)
 
     def _announce_death(
         self, number: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict

@@ -13,7 +13,7 @@ from starter import Starter
 
 pytestmark = pytest.mark.e2e
 ONCE = ("--max-attempts", "1")
-CANARY_STEPS = 12
+CANARY_STEPS = 48
 """The canary's own inference steps, and a few to spare."""
 
 

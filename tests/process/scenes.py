@@ -77,6 +77,21 @@ def mark(name: str) -> Step:
     return {"do": "mark", "name": name}
 
 
+def repeat(*steps: Step, pause_s: float, **until: Any) -> Step:
+    """Play steps again and again, so many ``times`` or until there is a file ``path``."""
+    return {"do": "repeat", "steps": list(steps), "pause_s": pause_s, **until}
+
+
+def churn(mib: int) -> Step:
+    """Write data to nowhere."""
+    return {"do": "churn", "mib": mib}
+
+
+def fill(path: Path, mib: int) -> Step:
+    """Leave a file of that size."""
+    return {"do": "fill", "path": str(path), "mib": mib}
+
+
 def die(signal: str) -> Step:
     """End by a signal."""
     return {"do": "die", "signal": signal}
@@ -87,6 +102,8 @@ def leave(status: int) -> Step:
     return {"do": "exit", "status": status}
 
 
+CANARY = (200,) * 4
+"""What a server must answer to be ready; what it answers next is a second canary, or a client's request."""
 DEAF = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"]
 HOLD: Step = {"do": "hold"}
 WAIT_FOR_CHILD: Step = {"do": "wait-for-child"}
@@ -95,18 +112,22 @@ WAIT_FOR_CHILD: Step = {"do": "wait-for-child"}
 def serve(
     health: tuple[Any, ...] = (200,),
     completions: tuple[Any, ...] = (200,),
+    metrics: tuple[Any, ...] = ([0, 0],),
     *,
     stops: bool = True,
     notices: bool = True,
     status: int = 0,
+    offers: tuple[str, ...] = ("/v1/completions",),
 ) -> Step:
-    """Open the port and answer.
+    """Open the port and answer. ``offers``: the routes for real requests, which follow one script, ``completions``.
 
-    Each answer is a status, ``never``, ``drop``, or ``{"first": STEPS, "then": ANSWER}``; the last one holds for ever.
+    Each answer is a status, ``never``, ``drop``, ``odd`` (a completion without sense), or
+    ``{"first": STEPS, "then": ANSWER}``; the last one holds for ever.
+    ``metrics``: how many requests ``[RUN, WAIT]``; ``[RUN, WAIT, "grows"]`` where work was done since the last time.
     ``stops``: SIGTERM and SIGINT end it in good order. ``notices``: the end of a child ends it, with ``status``.
     """
-    answers = {"health": list(health), "completions": list(completions)}
-    return {"do": "serve", **answers, "stops": stops, "notices": notices, "status": status}
+    answers = {"health": list(health), "completions": list(completions), "metrics": list(metrics)}
+    return {"do": "serve", **answers, "offers": list(offers), "stops": stops, "notices": notices, "status": status}
 
 
 def engine(*steps: Step, **how: Any) -> Step:

@@ -55,6 +55,25 @@ def test_the_text_has_a_line_for_what_is_fine_and_three_for_what_is_not(binaries
     assert "warning" in lines[-1]
 
 
+def test_a_version_that_is_not_known_is_the_first_thing_that_it_says(tmp_path: Path) -> None:
+    (tmp_path / "vllm").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "vllm").chmod(0o755)
+    lines = doctor(tmp_path).stdout.splitlines()
+    assert lines[0].startswith("warning  vllm: the version is unknown")
+
+
+def test_vllm_is_found_behind_env(binaries: Path) -> None:
+    command = [SAFE_VLLM, "--vllm", f"env X=1 {binaries}/vllm", "--output", "json", "doctor"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found(json.loads(run.stdout), "vllm") == [("ok", f"0.32.0 ({binaries}/python)")]
+
+
+@pytest.mark.parametrize("port", ["abc", "99999999"])
+def test_a_port_that_is_none_is_told(binaries: Path, port: str) -> None:
+    status, told = as_json(binaries, "--port", port)
+    assert (status, found(told, "port")) == (1, [("problem", f"--port {port!r} is no port")])
+
+
 def test_without_vllm_that_is_a_finding_and_not_the_end() -> None:
     status, told = as_json(None)
     assert (status, told["ok"]) == (1, False)

@@ -1,4 +1,4 @@
-"""P12: ready means that ``/health`` answered and that a real completion came back."""
+"""P12: ready means that ``/health`` answered and that real requests were answered."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from launch import Entry, Launch, Stage, free_port
 from scenes import (
+    CANARY,
+    ILLEGAL_ACCESS,
     PORT_IN_USE,
     Step,
     die_first_inference,
@@ -38,13 +40,15 @@ def test_health_alone_is_not_ready_the_first_inference_may_kill(stage: Stage) ->
     [ended] = run.events("attempt-ended")
     assert (ended["status"], ended["phase"], ended["action"]) == (0, "first-inference", "retry-safer")
     assert ended["fault"] == "engine-signal"
-    assert len(completions(run)) == 2
+    assert len(completions(run)) == 1 + len(CANARY)
     assert run.stop() == 0
 
 
-@pytest.mark.parametrize("answer", [500, "drop"])
-def test_a_server_whose_completion_fails_is_not_ready_and_the_next_rung_is_tried(stage: Stage, answer: object) -> None:
-    run = stage.start(serve_ok(completions=(answer,)), serve_ok(), options=IMPATIENT)
+@pytest.mark.parametrize("answers", [(500,), ("drop",), (200, 500), (200, 200, 200, "drop")])
+def test_a_server_that_fails_at_one_of_the_requests_is_not_ready_and_the_next_rung_is_tried(
+    stage: Stage, answers: tuple[object, ...]
+) -> None:
+    run = stage.start(serve_ok(completions=answers), serve_ok(), options=IMPATIENT)
     run.wait_until_ready()
     [ready] = run.events("ready")
     assert (ready["attempt"], ready["rung"]) == (2, "no-autotune")
@@ -82,16 +86,70 @@ def test_without_a_canary_health_is_enough(stage: Stage, options: tuple[str, ...
     assert run.stop() == 0
 
 
-def test_the_canary_is_a_small_request_to_the_model_that_is_served(stage: Stage) -> None:
+def test_the_canary_asks_for_little_in_several_lengths_and_in_a_batch(stage: Stage) -> None:
     port = str(free_port())
     run = stage.start(serve_ok(), words=["tiny", f"--port={port}", "--served-model-name", "a name"])
     run.wait_until_ready()
-    [request] = completions(run)
-    asked = json.loads(request["body"])
-    assert request["method"] == "POST"
-    assert asked["model"] == "a name"
-    assert 1 <= asked["max_tokens"] <= 32
-    assert asked["ignore_eos"] is True
+    requests = completions(run)
+    asked = [json.loads(request["body"]) for request in requests]
+    assert len(asked) == len(CANARY)
+    assert {request["method"] for request in requests} == {"POST"}
+    assert {one["model"] for one in asked} == {"a name"}
+    assert {
+        1 <= one["max_tokens"] <= 32 and one["ignore_eos"] is True and one["temperature"] == 0 for one in asked
+    } == {True}
+    alone = [one["prompt"] for one in asked if isinstance(one["prompt"], str)]
+    assert [prompt.count(" ") for prompt in alone] == [8, 0, max(prompt.count(" ") for prompt in alone)]
+    assert max(map(len, alone)) < 256
+    assert [len(one["prompt"]) for one in asked if isinstance(one["prompt"], list)] == [8]
+    [ready] = run.events("ready")
+    assert ready["note"] == ""
+    assert run.stop() == 0
+
+
+def test_a_server_that_was_ready_is_asked_once_when_in_doubt(stage: Stage) -> None:
+    """P15: the canary that settles a fault line is one short request."""
+    run = stage.start(serve_ok(), options=IMPATIENT)
+    run.wait_until_ready()
+    run.play(write("stderr", f"torch.AcceleratorError: {ILLEGAL_ACCESS}\n"))
+    run.wait_for("the second canary", lambda: len(completions(run)) > len(CANARY))
+    assert run.request("GET", "/v1/models") == 200  # one request at a time: whatever else was sent comes before it
+    assert run.stop() == 0
+    assert len(completions(run)) == len(CANARY) + 1
+
+
+def test_nonsense_is_reported_and_no_reason_to_step_down(stage: Stage) -> None:
+    run = stage.start(serve_ok(completions=("odd",)))
+    run.wait_until_ready("as-asked")
+    [ready] = run.events("ready")
+    assert ready["note"] == (
+        "replacement characters in 11 of 11 answers; one token repeated over the whole of 11 of 11 answers"
+    )
+    assert f"({ready['note']})" in run.ours()
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("route", "note"),
+    [
+        ("/v1/embeddings", ""),
+        ("/v1/nothing/of/ours", "the canary could not be sent: /v1/completions says 404"),
+    ],
+)
+def test_a_server_is_asked_for_what_its_model_can_do(stage: Stage, route: str, note: str) -> None:
+    run = stage.start(serve_ok(offers=(route,)))
+    run.wait_until_ready("as-asked")
+    [ready] = run.events("ready")
+    assert ready["note"] == note
+    assert len([entry for entry in run.entries("request") if entry["path"] == route]) == (0 if note else len(CANARY))
+    assert run.stop() == 0
+
+
+def test_an_embedding_server_whose_embedding_fails_is_not_ready(stage: Stage) -> None:
+    scenes = (serve_ok(offers=("/v1/embeddings",), completions=(answer,)) for answer in (500, 200))
+    run = stage.start(*scenes, options=IMPATIENT)
+    run.wait_until_ready()
+    assert [ready["attempt"] for ready in run.events("ready")] == [2]
     assert run.stop() == 0
 
 
@@ -108,10 +166,17 @@ def test_the_canary_shows_the_operators_key_and_no_line_of_ours_does(stage: Stag
     assert key not in run.ours() + run.events_path.read_text()
 
 
-@pytest.mark.parametrize("host", [[], ["--host", "0.0.0.0"], ["--host=127.0.0.1"], ["--host", "127.0.0.1"]])
+@pytest.mark.parametrize("host", [[], ["--host", "0.0.0.0"], ["--host=127.0.0.1"], ["--host", "localhost"]])
 def test_the_server_is_found_where_the_words_put_it(stage: Stage, host: list[str]) -> None:
     run = stage.start(serve_ok(), words=["tiny", *host, "--port", str(free_port())])
     run.wait_until_ready()
+    assert run.stop() == 0
+
+
+def test_the_server_is_found_at_its_socket_file(stage: Stage) -> None:
+    run = stage.start(serve_ok(), words=["tiny", "--uds", str(stage.root / "socket"), "--port", "0"])
+    run.wait_until_ready()
+    assert len(completions(run)) == len(CANARY)
     assert run.stop() == 0
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+import tracing
+from fuse import SilentFileSystem
 from launch import DEADLINE_S, Launch, Stage
 from scenes import (
     DEAF,
@@ -19,11 +26,15 @@ from scenes import (
     fork,
     ima_at_startup,
     leave,
+    mark,
     serve,
     serve_ok,
     serve_with_worker,
+    wait_for_file,
     write,
 )
+
+from safe_vllm.attempt.watch import Watch
 
 
 def test_a_grandchild_that_keeps_the_pipe_open_does_not_hold_up_the_attempt(stage: Stage) -> None:
@@ -114,3 +125,91 @@ def test_a_worker_that_hangs_in_its_own_end_does_not_hold_up_the_attempt(stage: 
     run.wait_until_ready()
     assert run.attempts()[1]["left_from_before"] == []
     assert run.stop() == 0
+
+
+def test_p8_processes_that_are_born_faster_than_they_can_be_listed_are_ended(stage: Stage) -> None:
+    go = stage.root / "go"
+    hydra = fork("hydra", wait_for_file(go), {"do": "hydra", "lives_s": 4}, ignores=DEAF)
+    run = stage.start([hydra, *serve_ok()])
+    run.wait_until_ready()
+    go.touch()
+    run.wait_for_mark("grown")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):  # the third one means: kill, now
+        run.signal(number)
+    assert run.finish() == 0
+    assert run.survivors() == []
+    assert "of old age" not in run.marks()
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[SilentFileSystem]:
+    """A directory whose file system never answers: who asks it can be killed by nothing."""
+    place = tmp_path / "silent"
+    place.mkdir()
+    try:
+        system = SilentFileSystem(place)
+    except OSError as error:
+        pytest.skip(f"no file system may be mounted here: {error}")
+    yield system
+    system.close()
+
+
+def test_p8_a_process_that_survives_sigkill_is_named_and_ends_the_launch_with_71(
+    stage: Stage, silent: SilentFileSystem
+) -> None:
+    stuck = fork(WORKER, mark("asks"), {"do": "look-at", "path": str(silent.place / "x")})
+    run = stage.start([stuck, *ima_at_startup()], serve_ok())
+    assert run.finish(90) == 71
+    assert f"it survived SIGKILL, stuck in the kernel: {WORKER} ({run.child(WORKER).pid})" in run.ours()
+    assert len(run.attempts()) == 1
+    assert not run.leader().is_alive
+    silent.close()
+    run.wait_for("the end of the last process", lambda: run.survivors() == [])  # the guardian has stayed for it
+
+
+def test_p8_a_leader_whose_end_a_tracer_keeps_for_himself_has_ended(stage: Stage) -> None:
+    """As under a strace that hangs: it is a zombie that nobody but the tracer can reap, and holds nothing."""
+    run = stage.start(serve_ok(), options=("--stop-timeout", "0.5"))
+    run.wait_until_ready()
+    leader = run.leader()
+    tracing.seize(leader.pid)
+    try:
+        assert run.stop() == 0
+        assert _state(leader.pid) == "Z"
+    finally:
+        tracing.reap(leader.pid)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+
+
+def test_p15_a_dead_leader_is_seen_although_a_tracer_keeps_its_end_for_himself(stage: Stage) -> None:
+    run = stage.start([fork("witness", HOLD), *serve_ok()], argparse_error())
+    run.wait_until_ready()
+    leader = run.leader()
+    tracing.seize(leader.pid)
+    try:
+        os.kill(leader.pid, signal.SIGKILL)
+        assert run.finish() == 2
+    finally:
+        tracing.reap(leader.pid)
+    assert run.events("attempt-ended")[0]["status"] == -signal.SIGKILL
+
+
+def test_a_process_that_was_just_born_is_followed_although_the_last_look_was_long() -> None:
+    """So the signal of an engine that dies young is known, also beside a thousand processes of others."""
+    watch = Watch(select.poll())
+    now = time.monotonic()
+    watch.look(now)
+    with subprocess.Popen(["/bin/sleep", "1000"]) as child:
+        watch.look(now + 0.1)
+        try:
+            assert _watched(watch) == [child.pid]
+        finally:
+            child.kill()
+
+
+def _watched(watch: Watch) -> list[int]:
+    facts = [path.read_text() for path in Path("/proc/self/fdinfo").iterdir() if path.exists()]
+    return [int(text.split("\nPid:\t")[1].split()[0]) for text in facts if "\nPid:\t" in text]

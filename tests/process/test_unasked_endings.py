@@ -8,6 +8,7 @@ import signal
 import pytest
 from launch import Launch, Stage
 from scenes import (
+    CANARY,
     ENGINE,
     ILLEGAL_ACCESS,
     WORKER,
@@ -68,7 +69,7 @@ def test_a_quiet_end_with_0_before_ready_is_a_failure(stage: Stage, scene: list[
 
 
 def test_a_quiet_end_with_0_while_serving_is_a_failure_and_is_tried_again(stage: Stage) -> None:
-    run = ready(stage.start(serve_ok(completions=(200, {"first": [leave(0)], "then": "drop"})), serve_ok()))
+    run = ready(stage.start(serve_ok(completions=(*CANARY, {"first": [leave(0)], "then": "drop"})), serve_ok()))
     with pytest.raises(ConnectionError):
         run.request("POST", "/v1/completions", {})
     run.wait_for_event("ready", 2)
@@ -76,7 +77,7 @@ def test_a_quiet_end_with_0_while_serving_is_a_failure_and_is_tried_again(stage:
 
 
 def test_quiet_ends_with_0_do_not_become_a_success_when_nothing_is_left_to_try(stage: Stage) -> None:
-    scene = serve_ok(completions=(200, {"first": [leave(0)], "then": "drop"}))
+    scene = serve_ok(completions=(*CANARY, {"first": [leave(0)], "then": "drop"}))
     run = ready(stage.start(scene, options=("--max-attempts", "1")))
     with pytest.raises(ConnectionError):
         run.request("POST", "/v1/completions", {})
@@ -131,7 +132,7 @@ def test_a_dead_engine_that_vllm_does_not_notice_is_acted_on(stage: Stage) -> No
 
 
 def test_a_fault_line_is_confirmed_by_a_canary_that_fails(stage: Stage) -> None:
-    run = ready(stage.start(serve_ok(completions=(200, 500)), serve_ok(), options=IMPATIENT))
+    run = ready(stage.start(serve_ok(completions=(*CANARY, 500)), serve_ok(), options=IMPATIENT))
     run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
     run.wait_until_ready("no-autotune")
     assert run.events("attempt-ended")[0]["fault"] == "illegal-memory-access"
@@ -146,7 +147,8 @@ def test_a_fault_line_is_disproved_by_a_canary_that_is_answered(stage: Stage) ->
     run.wait_for(
         "the second canary",
         lambda: (
-            len([e for e in run.entries("request") if e["method"] == "POST" and e["path"] == "/v1/completions"]) == 2
+            len([e for e in run.entries("request") if e["method"] == "POST" and e["path"] == "/v1/completions"])
+            == len(CANARY) + 1
         ),
     )
     assert run.request("POST", "/v1/completions", {}) == 200

@@ -6,7 +6,16 @@ import signal
 
 import pytest
 
-from safe_vllm.attempt.effect import AskHealth, Effect, SayReady, SendCanary, SignalLeader, SignalTree, Sweep
+from safe_vllm.attempt.effect import (
+    AskHealth,
+    Effect,
+    SayReady,
+    SendCanary,
+    SignalLeader,
+    SignalTree,
+    Sweep,
+    TakeStacks,
+)
 from safe_vllm.attempt.event import (
     CanaryAnswered,
     Completed,
@@ -17,6 +26,7 @@ from safe_vllm.attempt.event import (
     LeaderEnded,
     Output,
     Spawned,
+    StacksTaken,
     StopAsked,
     Tick,
     TreeGone,
@@ -97,7 +107,7 @@ def test_a_canary_that_fails_once_and_then_passes_makes_it_ready() -> None:
 
 def test_a_canary_without_an_answer_is_a_hang() -> None:
     state, effects = after(STARTED, (1, HealthAnswered(True)), (301, CanaryAnswered("hung", "300 s")))
-    assert effects[-1] == Sweep(3.0)
+    assert effects[-1] == TakeStacks()
     assert state.canary == "hung"
 
 
@@ -222,7 +232,8 @@ def test_a_start_timeout_ends_what_is_not_ready_in_time() -> None:
     state, effects = after(state, (0, Tick()), (99, HealthAnswered(False)))
     assert Sweep(3.0) not in effects
     state, effects = after(state, (100, Tick()))
-    assert (effects, state.ended_by_us) == ([Sweep(3.0)], "not ready after 100 s")
+    assert (effects, state.ended_by_us) == ([TakeStacks()], "not ready after 100 s")
+    assert after(state, (101, StacksTaken()))[1] == [Sweep(3.0)]
 
 
 def test_a_stop_before_the_spawn_was_reported_leaves_no_question_pending() -> None:
@@ -245,3 +256,26 @@ def test_a_member_that_nobody_can_ask_has_no_start_timeout_and_the_whole_stop_ti
     stopped, effects = after(state, (1000, StopAsked(signal.SIGTERM)), (1059, Tick()))
     assert effects == [SignalTree(signal.SIGTERM)]
     assert after(stopped, (1060, Tick()))[1] == [Sweep(0.0)]
+
+
+HUNG = after(Lifecycle(Timing(60, 20, 100)).on(Spawned(), 0.0)[0], (100, Tick()))[0]
+
+
+def test_stacks_that_are_not_taken_in_time_keep_nothing_alive() -> None:
+    assert HUNG.next_deadline() == 145
+    assert after(HUNG, (145, Tick()))[1] == [Sweep(0.0)]
+
+
+def test_p9_a_stop_does_not_wait_for_stacks() -> None:
+    state, effects = after(HUNG, (101, StopAsked(signal.SIGTERM)), (102, StacksTaken()))
+    assert effects == [Sweep(3.0)]
+    assert state.next_deadline() is None
+
+
+def test_stacks_of_a_server_that_ended_meanwhile_end_nothing_twice() -> None:
+    assert after(HUNG, (101, LeaderEnded(1)), (102, TreeGone()), (103, StacksTaken()))[1] == [Sweep(3.0)]
+
+
+def test_a_real_request_that_was_sent_for_a_stall_ends_nothing_once_there_is_progress() -> None:
+    for result in ("hung", "failed"):
+        assert after(SERVING, (300, CanaryAnswered(result, "300 s")), (900, Tick()))[1] == []

@@ -12,22 +12,26 @@ PACKAGE = "safe_vllm"
 SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 MODULES = {path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", "."): path for path in SOURCE.rglob("*.py")}
 
-VALUES = "errors machine.facts plan.command plan.endpoint plan.intent plan.ladder plan.secrets verdict.evidence"
+VALUES = (
+    "errors machine.facts machine.levels plan.command plan.endpoint plan.intent plan.ladder plan.secrets "
+    "verdict.evidence"
+)
 MAY_IMPORT = {
     "errors": "",
     "data": "errors",
     "plan": "machine.facts errors",
     "machine": "errors data",
     "verdict": "errors",
-    "policy": "plan.ladder plan.intent verdict.evidence errors",
+    "policy": "machine.levels plan.ladder plan.intent verdict.evidence errors",
     "checks": "machine.facts machine.condition plan errors",
-    "attempt": "early plan.command plan.endpoint plan.intent "
+    "attempt": "early machine.levels plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
     "record": VALUES,
     "announce": f"{VALUES} plan.explain record.events checks.finding",
     "preparing": "errors known plan machine attempt.child",
     "planning": "errors plan machine preparing",
-    "launcher": "errors known plan machine verdict policy attempt record announce preparing",
+    "launcher": "errors known plan machine verdict policy attempt record announce preparing gating",
+    "gating": "errors machine plan.endpoint policy attempt announce",
     "known": "data plan verdict",
     "diagnosis": "errors known plan machine verdict announce",
     "catalogue": "errors data plan machine",
@@ -42,7 +46,8 @@ LAZY = {"cli"}
 """Rooms that may import anything inside a function: one subcommand must not pay for another."""
 
 PURE = (
-    "plan verdict policy checks errors machine.facts machine.condition attempt.lifecycle attempt.event attempt.effect"
+    "plan verdict policy checks errors machine.facts machine.condition machine.levels attempt.lifecycle attempt.event "
+    "attempt.effect attempt.progress attempt.timing"
 )
 IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", "click", "tenacity")
 ADAPTED = {"policy": "tenacity"}

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.command import Command
 
 # `-I -S`: nothing but the standard library is needed, and nothing the operator installed shall run here.
+# Once it runs, it calls itself "guardian": `pkill -f safe-vllm` shall not hit both of us.
 _RUN_GUARDIAN = "import sys; sys.path.append(sys.argv.pop()); from safe_vllm.attempt.guardian import main; main()"
 
 
@@ -48,7 +49,11 @@ def inherited_environment() -> dict[str, str]:
     return environment
 
 
-@dataclass(frozen=True)
+ANSWER_WITHIN_S = 10.0
+"""A guardian that is still silent then hangs, and the tree must be ended without it."""
+
+
+@dataclass
 class Child:
     """A running guardian: its number, the pipe it obeys, the pipe it reports on, and the leader's output pipes."""
 
@@ -58,13 +63,28 @@ class Child:
     stdout: int
     stderr: int | None
     """``None`` when the leader writes both streams to one pipe."""
+    answer_due_at: float | None = None
+    """When the guardian must have answered the last order."""
 
-    def order(self, verb: str, argument: float) -> None:
-        """Send one line to the guardian; one that is gone needs no orders."""
+    def order(self, verb: str, argument: float, now: float) -> None:
+        """Send one line to the guardian; one that is gone needs no orders, and one that was stopped is woken."""
         try:
             os.write(self.control, f"{verb} {argument}\n".encode())
         except BrokenPipeError:
-            pass
+            return
+        os.kill(self.pid, signal.SIGCONT)
+        self.answer_due_at = now + ANSWER_WITHIN_S
+
+    def on_answer(self) -> None:
+        """Note that the guardian obeyed."""
+        self.answer_due_at = None
+
+    def kill_if_silent(self, now: float) -> None:
+        """Kill a guardian that owes us an answer: its tree is handed to us then."""
+        if self.answer_due_at is not None and now >= self.answer_due_at:
+            self.answer_due_at = None
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Let go of the guardian. The output pipes belong to whoever reads them."""

@@ -37,10 +37,46 @@ class SendCanary:
 
 
 @dataclass(frozen=True)
+class MeasureData:
+    """Find out how much data the processes have moved."""
+
+
+@dataclass(frozen=True)
+class AskMetrics:
+    """Ask ``/metrics`` once."""
+
+    with_clients: bool = False
+    """Whether to see who is connected, too."""
+
+
+@dataclass(frozen=True)
+class TakeStacks:
+    """See where every process is before a server that hangs is ended."""
+
+
+@dataclass(frozen=True)
+class SayBlind:
+    """Nothing can be seen of the work: hangs in service will not be noticed."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class SayReady:
     """The server works; ``note`` says what the canary could not show."""
 
     note: str = ""
 
 
-Effect = SignalLeader | SignalTree | Sweep | AskHealth | SendCanary | SayReady
+Effect = (
+    SignalLeader
+    | SignalTree
+    | Sweep
+    | AskHealth
+    | SendCanary
+    | MeasureData
+    | AskMetrics
+    | TakeStacks
+    | SayBlind
+    | SayReady
+)

@@ -25,6 +25,11 @@ class FaultLine:
 class Output:
     """Any other output: a sign of life while starting."""
 
+    phase: str = "init"
+    """Where the server is by what it has printed."""
+    is_progress: bool = True
+    """Whether it says more than that somebody waits."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -71,6 +76,56 @@ class CanaryAnswered:
 
     result: Literal["answered", "failed", "hung", "refused"]
     detail: str = ""
+    remarks: tuple[str, ...] = ()
+    """What people should know of a server that answered."""
+
+
+@dataclass(frozen=True)
+class DataMoved:
+    """How many bytes the processes of the attempt have read and written so far; ``None``: it cannot be seen."""
+
+    total: int | None
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What ``/metrics`` tells of the work."""
+
+    counted: bytes
+    """What moves only when the engine has made a step, as it was printed."""
+    pending: float = 0.0
+    """Requests that run or wait, by the engine's last step."""
+    clients: frozenset[bytes] | None = None
+    """The far ends of the connections to the server; ``None``: nobody looked."""
+
+
+@dataclass(frozen=True)
+class NoCounters:
+    """``/metrics`` told nothing of the work."""
+
+    reason: str
+    is_late: bool = False
+    """Whether there was no answer at all, as a busy server may have none."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What py-spy said of one process."""
+
+    pid: int
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class StacksTaken:
+    """What there was to see of a server that hangs has been seen."""
+
+    taken: tuple[Stack, ...] = ()
+    processes: int = 0
+    """How many there were to look at."""
+    problem: str = ""
+    """Why there is nothing."""
 
 
 @dataclass(frozen=True)
@@ -89,5 +144,9 @@ Event = (
     | StopAsked
     | HealthAnswered
     | CanaryAnswered
+    | DataMoved
+    | Pulse
+    | NoCounters
+    | StacksTaken
     | Tick
 )

@@ -5,8 +5,9 @@ every orphan of that tree to it and to nobody else. It obeys lines on one pipe a
 
     leader N          send signal N to the leader               started PID         the leader runs
     tree N            send signal N to everything below         unspawnable ERRNO   it could not be executed
-    sweep SECONDS     end everything: SIGTERM, then SIGKILL     left STATUS         the leader ended
-                                                                ended PID STATUS TITLE
+    freeze 0          stop everything below until a SIGCONT     left STATUS         the leader ended
+    sweep SECONDS     end everything: SIGTERM, then SIGKILL     ended PID STATUS TITLE
+                                                                heard               an order was obeyed
                                                                 stuck PID TITLE     it survived SIGKILL
 """
 
@@ -62,8 +63,10 @@ class Guardian:
         self._watch = Watch(self._poller)
         self._unread = b""
         self._leader: tree.Process | None = None
+        self._leader_status: int | None = None
         self._kill_at: float | None = None
         self._killed_at: float | None = None
+        self._idle_sweeps = 0
 
     def say(self, *words: object) -> None:
         """Report one line. The launcher may be gone; then nobody needs to know."""
@@ -93,7 +96,9 @@ class Guardian:
 
     def run(self) -> None:
         """Serve until nothing is left below us."""
-        while self._reap():
+        while self._reap() and self._idle_sweeps < 2:
+            if self._leader and self._leader_status is not None:
+                self._say_left(self._leader_status)  # a tracer, strace say, keeps its end from us
             now = time.monotonic()
             self._watch.look(now)
             self._sweep(now)
@@ -107,7 +112,14 @@ class Guardian:
         elif descriptor == self._control:
             self._obey()
         elif found := self._watch.ended(descriptor):
-            self.say("ended", found[0], "?" if found[1] is None else found[1], found[2])
+            pid, status, title = found
+            self.say("ended", pid, "?" if status is None else status, title)
+            if self._leader and pid == self._leader.pid:
+                self._leader_status = status
+
+    def _say_left(self, status: int) -> None:
+        self.say("left", status)
+        self._leader = None
 
     def _reap(self) -> bool:
         """Take in everyone who ended; return whether anybody is left."""
@@ -124,8 +136,7 @@ class Guardian:
                     self._on(descriptor)
             _, status = os.waitpid(seen.si_pid, 0)
             if self._leader and seen.si_pid == self._leader.pid:
-                self.say("left", os.waitstatus_to_exitcode(status))
-                self._leader = None
+                self._say_left(os.waitstatus_to_exitcode(status))
 
     def _obey(self) -> None:
         received = os.read(self._control, 4096)
@@ -138,26 +149,35 @@ class Guardian:
             verb, argument = line.decode().split()
             if verb == "sweep":
                 self._begin_sweep(float(argument))
+            elif verb == "freeze":
+                tree.freeze_below(os.getpid())
             elif verb == "tree":
                 tree.signal_below(os.getpid(), int(argument))
             elif self._leader:
                 tree.send(self._leader, int(argument))
+            self.say("heard")
 
     def _begin_sweep(self, grace_s: float) -> None:
         if grace_s > 0:
-            tree.signal_below(os.getpid(), signal.SIGTERM)
+            for number in (signal.SIGTERM, signal.SIGCONT):  # one that stands still heeds nothing
+                tree.signal_below(os.getpid(), number)
         kill_at = time.monotonic() + grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
     def _sweep(self, now: float) -> None:
-        """Kill whoever is still there after the grace; again and again, since a fork may slip between two looks."""
+        """Kill whoever is still there after the grace, again and again.
+
+        Whoever has ended and cannot be reaped, because a tracer does not let go of it, holds nothing: that is the end.
+        """
         if self._kill_at is None or now < self._kill_at:
             return
         self._killed_at = self._killed_at or now
-        tree.signal_below(os.getpid(), signal.SIGKILL)
+        tree.kill_below(os.getpid())
+        left = tree.living_below(os.getpid())
+        self._idle_sweeps = 0 if left else self._idle_sweeps + 1
         if now - self._killed_at > STUCK_AFTER_S:
-            for left in tree.descendants(os.getpid()):
-                self.say("stuck", left.pid, tree.title(left.pid))
+            for known in left:
+                self.say("stuck", known.pid, tree.title(known.pid))
             self._killed_at = now
 
 
@@ -173,6 +193,7 @@ def _prepare(inherited: set[int]) -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     tree.become_subreaper()
+    tree.rename(f"guardian of process {os.getppid()}")
     return reader
 
 

@@ -6,34 +6,22 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from safe_vllm.attempt.effect import AskHealth, Effect, SayReady, SendCanary, SignalLeader, SignalTree, Sweep
-from safe_vllm.attempt.event import (
-    CanaryAnswered,
-    Completed,
-    EngineEnded,
-    Event,
-    FaultLine,
-    HealthAnswered,
-    LeaderEnded,
-    Output,
-    Spawned,
-    StopAsked,
-    Tick,
-    TreeGone,
-)
+from safe_vllm.attempt import effect, event
+from safe_vllm.attempt.effect import Effect
+from safe_vllm.attempt.event import Event
+from safe_vllm.attempt.progress import Progress
 from safe_vllm.attempt.timing import (
     CANARY_AGAIN_S,
     COREDUMP_CAP_S,
-    HEALTH_EVERY_S,
-    HEALTH_GROWTH,
-    HEALTH_SOON_S,
     HURRY_S,
-    PATIENCE,
     SETTLE_S,
     SIGNAL_AGAIN_S,
+    STACKS_BY_S,
     START_STOP_GRACE_S,
     SWEEP_GRACE_S,
     Timing,
+    health_pause_s,
+    is_due,
 )
 from safe_vllm.verdict.evidence import signal_name
 
@@ -67,57 +55,72 @@ class Lifecycle:
     ask_at: float | None = None
     kill_at: float | None = None
     signal_at: float | None = None
+    start_by: float | None = None
+    """When it must be ready."""
     stops: int = 0
     leader_status: int | None = None
     ended_by_us: str | None = None
+    is_looked_at: bool = False
+    """Whether its stacks are being taken, after which it is swept."""
+    progress: Progress | None = None
+    """``None``: nobody can tell whether it serves, so its silence tells nothing."""
 
     def next_deadline(self) -> float | None:
         """Return when ``Tick`` is due."""
-        start_by = None
-        if self._start_timeout_s is not None and self.stage in ("starting", "proving"):
-            start_by = self.spawned_at + self._start_timeout_s
-        pending = [at for at in (self.act_at, self.ask_at, self.kill_at, self.signal_at, start_by) if at is not None]
-        return min(pending) if pending else None
+        look_at = self.progress.next_deadline() if self.progress and self.stage in ("starting", "serving") else None
+        pending = (self.act_at, self.ask_at, self.kill_at, self.signal_at, self.start_by, look_at)
+        return min((at for at in pending if at is not None), default=None)
 
-    @property
-    def _start_timeout_s(self) -> float | None:
-        """The limit on becoming ready, where there is a way to see that it is."""
-        return self.timing.start_timeout_s if self.has_endpoint else None
-
-    def on(self, event: Event, now: float) -> Step:
+    def on(self, happening: Event, now: float) -> Step:
         """Take in one event."""
         if self.stage == "over":
             return self, ()
-        match event:
-            case Spawned():
-                is_asked = self.has_endpoint and self.stage == "starting"
-                return replace(self, spawned_at=now, ask_at=now if is_asked else None), ()
-            case TreeGone():
+        if self.progress is None:
+            return self._on(happening, now)
+        progress, wanted, hang = self.progress.on(happening, now, self.stage)
+        state = replace(self, progress=progress)
+        state, effects = state._end_hung(hang, now) if hang else state._on(happening, now)
+        return state, (*effects, *wanted)
+
+    def _on(self, happening: Event, now: float) -> Step:
+        match happening:
+            case event.Spawned():
+                return self._on_spawned(now), ()
+            case event.TreeGone():
                 return self._calm("over"), ()
-            case LeaderEnded(status):
-                return replace(self._calm("ending"), leader_status=status), (Sweep(SWEEP_GRACE_S),)
-            case StopAsked(number):
+            case event.LeaderEnded(status):
+                return replace(self._calm("ending"), leader_status=status), (effect.Sweep(SWEEP_GRACE_S),)
+            case event.StopAsked(number):
                 return self._on_stop(number, now)
-            case Tick():
+            case event.Tick():
                 return self._on_tick(now)
+            case event.StacksTaken() if self.is_looked_at:
+                return self._swept()
         if self.stage == "ending":
             return self, ()
-        return self._on_sign(event, now)
+        return self._on_sign(happening, now)
 
-    def _on_sign(self, event: Event, now: float) -> Step:
+    def _on_spawned(self, now: float) -> Lifecycle:
+        if not self.has_endpoint or self.stage != "starting":
+            return replace(self, spawned_at=now, ask_at=None)
+        limit_s, progress = self.timing.start_timeout_s, Progress(self.timing, self.wants_canary).alive(now)
+        start_by = None if limit_s is None else now + limit_s
+        return replace(self, spawned_at=now, ask_at=now, start_by=start_by, progress=progress)
+
+    def _on_sign(self, happening: Event, now: float) -> Step:
         """Take in what tells how a living server is doing."""
-        match event:
-            case HealthAnswered(is_ok):
+        match happening:
+            case event.HealthAnswered(is_ok):
                 return self._on_health(is_ok, now)
-            case CanaryAnswered(result, detail):
-                return self._on_canary(result, detail, now)
-            case FaultLine(text, is_coredump, is_of_engine):
+            case event.CanaryAnswered(result, detail, remarks):
+                return self._on_canary(result, detail or "; ".join(remarks), now)
+            case event.FaultLine(text, is_coredump, is_of_engine):
                 return self._on_fault_line(text, is_coredump, is_of_engine, now), ()
-            case EngineEnded(title, status):
+            case event.EngineEnded(title, status):
                 return self._on_engine_end(title, status, now), ()
-            case Output() if self.stage == "starting" and self.armed_by and not self.is_confirmed:
+            case event.Output() if self.stage == "starting" and self.armed_by and not self.is_confirmed:
                 return replace(self, act_at=now + self.grace_s), ()
-            case Completed() if not self.is_confirmed:
+            case event.Completed() if not self.is_confirmed:
                 return self._disarmed(), ()
         return self, ()
 
@@ -127,15 +130,15 @@ class Lifecycle:
         if self.stage != "starting":
             return self, ()
         if not is_ok:
-            pause_s = min(HEALTH_EVERY_S, HEALTH_SOON_S + HEALTH_GROWTH * (now - self.spawned_at))
-            return replace(self, ask_at=now + pause_s), ()
+            return replace(self, ask_at=now + health_pause_s(now - self.spawned_at)), ()
         healthy = replace(self, health_answered=True, ask_at=None)
         if self.wants_canary:
-            return replace(healthy, stage="proving"), (SendCanary(),)
+            return replace(healthy, stage="proving"), (effect.SendCanary(),)
         return healthy._ready(now, "no canary, as asked")
 
     def _ready(self, now: float, note: str) -> Step:
-        return replace(self._disarmed(), stage="serving", ready_at=now, ask_at=None), (SayReady(note),)
+        ready = replace(self._disarmed(), stage="serving", ready_at=now, ask_at=None, start_by=None)
+        return ready, (effect.SayReady(note),)
 
     def _on_canary(self, result: str, detail: str, now: float) -> Step:
         if result == "refused":
@@ -145,9 +148,11 @@ class Lifecycle:
             return replace(self, canary="answered"), ()
         if result == "answered":
             passed = replace(self, canary="answered")
-            return passed._ready(now, "") if self.ready_at is None else (passed._disarmed(), ())
+            return passed._ready(now, detail) if self.ready_at is None else (passed._disarmed(), ())
+        if self.stage == "serving" and not self.armed_by:  # what it was sent for is over
+            return self, ()
         if result == "hung":
-            return replace(self, canary="hung")._end(f"a real request got no answer ({detail})")
+            return replace(self, canary="hung")._end_hung(f"a real request got no answer ({detail})", now)
         return self._on_canary_failed(detail, now)
 
     def _on_canary_failed(self, detail: str, now: float) -> Step:
@@ -163,7 +168,7 @@ class Lifecycle:
         return replace(failed, ask_at=now + CANARY_AGAIN_S, act_at=act_at, is_confirmed=True, armed_by=detail), ()
 
     def _on_fault_line(self, text: str, is_coredump: bool, is_of_engine: bool, now: float) -> Lifecycle:
-        grace_s = self.timing.fault_grace_s * (PATIENCE if self.stage == "starting" and not is_of_engine else 1)
+        grace_s = self.timing.grace_s(is_starting=self.stage == "starting", is_of_engine=is_of_engine)
         armed_at = self.armed_at if self.armed_at is not None else now
         armed = replace(self, armed_by=self.armed_by or text, armed_at=armed_at, grace_s=grace_s)
         if is_coredump:  # a core file is being written: let it be finished
@@ -183,7 +188,7 @@ class Lifecycle:
     def _act(self, now: float) -> Step:
         """The grace is over: end a server that is known to be broken, ask one that may be fine."""
         if self.stage == "serving" and not self.is_confirmed:
-            return replace(self, act_at=None), (SendCanary() if self.wants_canary else AskHealth(),)
+            return replace(self, act_at=None), (effect.SendCanary() if self.wants_canary else effect.AskHealth(),)
         if self.is_confirmed:
             witness = str(self.armed_by)
             return self._end(witness if self.canary == "failed" else f"vLLM did not end by itself after: {witness}")
@@ -192,49 +197,51 @@ class Lifecycle:
         return self._end(f"no sign of life for {self.grace_s:g} s after: {self.armed_by}")
 
     def _calm(self, stage: Stage) -> Lifecycle:
-        return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None)
+        return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None, start_by=None)
 
     def _end(self, why: str) -> Step:
-        return replace(self._calm("ending"), ended_by_us=why), (Sweep(SWEEP_GRACE_S),)
+        return replace(self._calm("ending"), ended_by_us=why)._swept()
+
+    def _end_hung(self, why: str, now: float) -> Step:
+        hung = replace(self._calm("ending"), ended_by_us=why, is_looked_at=True, kill_at=now + STACKS_BY_S)
+        return hung, (effect.TakeStacks(),)
+
+    def _swept(self) -> Step:
+        return replace(self, is_looked_at=False, kill_at=None), (effect.Sweep(SWEEP_GRACE_S),)
 
     def _on_stop(self, number: int, now: float) -> Step:
         stopped = replace(self, stops=self.stops + 1)
         if self.stops:
             return stopped._hurry(now)
-        if self.stage == "ending":  # already being swept
-            return stopped, ()
+        if self.stage == "ending":  # already being swept, or about to be
+            return stopped._swept() if self.is_looked_at else (stopped, ())
         forwarded = number if number == signal.SIGINT else signal.SIGTERM
         calm = stopped._calm("ending")
         if self.stage == "starting" and not self.has_endpoint:  # it may be serving, and nobody can tell
-            return replace(calm, kill_at=now + self.timing.stop_timeout_s), (SignalTree(signal.SIGTERM),)
+            return replace(calm, kill_at=now + self.timing.stop_timeout_s), (effect.SignalTree(signal.SIGTERM),)
         if self.stage == "starting":
             deadline = now + min(START_STOP_GRACE_S, self.timing.stop_timeout_s)
-            return replace(calm, kill_at=deadline, signal_at=now + SIGNAL_AGAIN_S), (SignalTree(signal.SIGTERM),)
-        return replace(calm, kill_at=now + self.timing.stop_timeout_s), (SignalLeader(forwarded),)
+            return replace(calm, kill_at=deadline, signal_at=now + SIGNAL_AGAIN_S), (effect.SignalTree(signal.SIGTERM),)
+        return replace(calm, kill_at=now + self.timing.stop_timeout_s), (effect.SignalLeader(forwarded),)
 
     def _hurry(self, now: float) -> Step:
         if self.stops > 2:
-            return replace(self, kill_at=None, signal_at=None), (Sweep(0.0),)
+            return replace(self, kill_at=None, signal_at=None), (effect.Sweep(0.0),)
         kill_at = now + HURRY_S if self.kill_at is None else min(self.kill_at, now + HURRY_S)
-        return replace(self, kill_at=kill_at), (SignalTree(signal.SIGTERM),)
+        return replace(self, kill_at=kill_at), (effect.SignalTree(signal.SIGTERM),)
 
     def _on_tick(self, now: float) -> Step:
-        if _is_due(self.kill_at, now):
-            return replace(self, kill_at=None, signal_at=None), (Sweep(0.0),)
-        if _is_due(self.signal_at, now):  # a process that was just being born may have missed the first one
-            return replace(self, signal_at=now + SIGNAL_AGAIN_S), (SignalTree(signal.SIGTERM),)
+        if is_due(self.kill_at, now):
+            return replace(self, kill_at=None, signal_at=None), (effect.Sweep(0.0),)
+        if is_due(self.signal_at, now):  # a process that was just being born may have missed the first one
+            return replace(self, signal_at=now + SIGNAL_AGAIN_S), (effect.SignalTree(signal.SIGTERM),)
         if self.stage == "ending":
             return self, ()
-        start_timeout_s = self._start_timeout_s
-        if start_timeout_s is not None and self.ready_at is None and now >= self.spawned_at + start_timeout_s:
-            return self._end(f"not ready after {start_timeout_s:g} s")
-        if _is_due(self.act_at, now):
+        if is_due(self.start_by, now):
+            return self._end_hung(f"not ready after {self.timing.start_timeout_s:g} s", now)
+        if is_due(self.act_at, now):
             return self._act(now)
-        if _is_due(self.ask_at, now):
-            question = AskHealth() if self.stage == "starting" else SendCanary()
+        if is_due(self.ask_at, now):
+            question = effect.AskHealth() if self.stage == "starting" else effect.SendCanary()
             return replace(self, ask_at=None), (question,)
         return self, ()
-
-
-def _is_due(at: float | None, now: float) -> bool:
-    return at is not None and now >= at

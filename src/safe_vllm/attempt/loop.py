@@ -36,6 +36,11 @@ class Loop:
         """Every stop signal so far, in order."""
         self.on_resize: Callback = lambda: None
         """Called when the terminal changed its size."""
+        self.on_suspend: Callback = lambda: None
+        """Called before we stand still, as Ctrl-Z asks for."""
+        self.on_resume: Callback = lambda: None
+        """Called when we were continued after that."""
+        self._suspended_s = 0.0
         self._awaited: dict[int, int | None] = {}
         self._poller = select.poll()
         self._callbacks: dict[int, Callback] = {}
@@ -49,8 +54,14 @@ class Loop:
         for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD):
             if number not in ignored:
                 signal.signal(number, lambda *_: None)
+        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
+            signal.signal(signal.SIGTSTP, lambda *_: None)
         self._handled = frozenset(STOP_SIGNALS) - ignored
         let_signals_come()
+
+    def now(self) -> float:
+        """Return monotonic seconds, those aside in which we were suspended: no deadline comes closer meanwhile."""
+        return time.monotonic() - self._suspended_s
 
     def watch(self, descriptor: int, callback: Callback) -> None:
         """Call back whenever the descriptor has something to read, or has ended."""
@@ -63,10 +74,16 @@ class Loop:
             self._poller.unregister(descriptor)
 
     def ask(self, question: Callable[[], T], on_answer: Callable[[T], None]) -> None:
-        """Run a blocking question in a thread of its own and take the answer in the loop."""
+        """Run a blocking question in a thread of its own and take the answer in the loop.
+
+        A time-out may be due to a suspension: a question in which one falls is asked again.
+        """
 
         def work() -> None:
-            answer = question()
+            before = None
+            while before != self._suspended_s:
+                before = self._suspended_s
+                answer = question()
             self._answers.put(lambda: on_answer(answer))
             self._wake()
 
@@ -88,8 +105,8 @@ class Loop:
             pass
 
     def turn(self, until: float | None) -> None:
-        """Wait for one round of events, at most until the given monotonic time, and handle them."""
-        wait_ms = None if until is None else min(max(0.0, until - time.monotonic()) * 1000, LONGEST_WAIT_MS)
+        """Wait for one round of events, at most until the given time by ``now``, and handle them."""
+        wait_ms = None if until is None else min(max(0.0, until - self.now()) * 1000, LONGEST_WAIT_MS)
         for outlet in self._outlets:
             if outlet.is_blocked:
                 self._poller.register(outlet.fileno(), select.POLLOUT)
@@ -111,8 +128,21 @@ class Loop:
             self.on_resize()
         if signal.SIGCHLD in woken:
             self.reap()
+        if signal.SIGTSTP in woken:
+            self._suspend()
         while not self._answers.empty():
             self._answers.get()()
+
+    def _suspend(self) -> None:
+        """Stand still as the signal would have made us do, and the attempt with us, until the shell continues us."""
+        self.on_suspend()
+        began = time.monotonic()
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, handler)
+        self._suspended_s += time.monotonic() - began
+        self.on_resume()
+        self.on_resize()
 
     def reap(self) -> None:
         """Take in every ended child, also one that is not ours but was handed to us (PID 1)."""
@@ -139,18 +169,18 @@ class Loop:
 
     def sleep(self, seconds: float) -> None:
         """Let time pass while everything stays alive. Raises StopAsked when the operator asks for the end."""
-        until = time.monotonic() + seconds
+        until = self.now() + seconds
         while True:
             self.turn(until)
             if self.stops:
                 raise StopAsked
-            if time.monotonic() >= until:
+            if self.now() >= until:
                 return
 
     def drain(self, seconds: float) -> None:
         """Deliver what still waits for our reader, for so long at most, or until another stop signal."""
-        until, before = time.monotonic() + seconds, len(self.stops)
-        while any(outlet.is_blocked for outlet in self._outlets) and time.monotonic() < until:
+        until, before = self.now() + seconds, len(self.stops)
+        while any(outlet.is_blocked for outlet in self._outlets) and self.now() < until:
             self.turn(until)
             if len(self.stops) > before:
                 return

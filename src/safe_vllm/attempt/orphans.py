@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
+from typing import NamedTuple
 
 from safe_vllm.attempt import tree
 
 LIMIT_S = 10.0
 LOOK_AGAIN_S = 0.05
 
-Bystanders = frozenset[tuple[int, int]]
-"""Number and start time of the processes below us that are no business of ours: a container's sidecars, say."""
+
+class Bystanders(NamedTuple):
+    """The processes below us that are no business of ours: a container's sidecars, say."""
+
+    known: frozenset[tuple[int, int]]
+    """Number and start time of each."""
+    sessions: frozenset[int]
+    """Theirs and ours. No process of an attempt can be in one of these, so whoever is in one is a bystander too."""
 
 
 def bystanders() -> Bystanders:
     """Return who is below us now, before there is a guardian."""
-    return frozenset((found.pid, found.started) for found in tree.descendants(os.getpid()))
+    found = tree.descendants(os.getpid())
+    sessions = {os.getsid(0), *(known.session for known in found)}
+    return Bystanders(frozenset((known.pid, known.started) for known in found), frozenset(sessions))
 
 
 def end_all_but(spared: Bystanders) -> None:
     """Kill every descendant of ours that is neither spared nor descends from one who is. Takes 10 seconds at most."""
     until = time.monotonic() + LIMIT_S
     while (found := _others(spared)) and time.monotonic() < until:
-        for known in found:
-            tree.send(known, signal.SIGKILL)
+        tree.kill(lambda: _living_others(spared))
         _reap({known.pid for known in found})
+        if not _living_others(spared):  # whoever is left has ended, and is somebody else's to reap
+            return
         time.sleep(LOOK_AGAIN_S)
+
+
+def _living_others(spared: Bystanders) -> list[tree.Process]:
+    return [known for known in _others(spared) if not known.is_zombie]
 
 
 def _others(spared: Bystanders) -> list[tree.Process]:
     kept: set[int] = set()
     found = []
     for known in tree.descendants(os.getpid()):  # parents come before their children
-        if (known.pid, known.started) in spared or known.parent in kept:
+        is_spared = (known.pid, known.started) in spared.known or known.session in spared.sessions
+        if is_spared or known.parent in kept:
             kept.add(known.pid)
         else:
             found.append(known)

@@ -1,4 +1,4 @@
-"""Asking the server over HTTP. Every function blocks, and is meant for a thread of its own."""
+"""Asking the server over HTTP. Every function blocks, for a limited time, and is meant for a thread of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from safe_vllm.plan.endpoint import Endpoint
@@ -15,6 +18,11 @@ HEALTH_TIMEOUT_S = 10.0
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, ArithmeticError, RecursionError)
 """What an address that leads nowhere, or a server that talks nonsense, ends in."""
 ANSWER_LIMIT_BYTES = 1024 * 1024
+JSON = "application/json"
+
+
+class NotAdmitted(ConnectionError):
+    """The server listens, and talks to nobody without a client certificate that it trusts."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,8 @@ class Answer:
 
     status: int
     body: bytes
+    is_whole: bool = True
+    """Whether ``body`` is all of it."""
 
     def json(self) -> object:
         """Return the body as JSON, or ``None`` when it is not."""
@@ -32,46 +42,129 @@ class Answer:
             return None
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
+@dataclass(frozen=True)
+class Content:
+    """What a request brings along."""
+
+    body: bytes
+    type: str = JSON
+
+
+class _Connection(http.client.HTTPConnection):
+    """Reaches the server wherever it listens: at an address or at a socket file, with TLS or without."""
+
+    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
+        super().__init__("localhost" if endpoint.uds else endpoint.host, endpoint.port or None, timeout=timeout_s)
+        self._endpoint, self._timeout_s = endpoint, timeout_s
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        plain = _socket(self._endpoint, self._timeout_s)
+        self.sock = _trusting(self._endpoint).wrap_socket(plain) if self._endpoint.uses_tls else plain
 
 
-def _connection(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
-    if endpoint.uds:
-        return _UnixConnection(endpoint.uds, timeout_s)
-    if endpoint.uses_tls:
-        # The certificate is made out to the public name, and this is our own child on this machine.
-        context = ssl._create_unverified_context()
-        return http.client.HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout_s, context=context)
-    return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_s)
-
-
-def ask(endpoint: Endpoint, path: str, timeout_s: float, content: Mapping[str, object] | None = None) -> Answer:
-    """Send one request. Raises OSError or http.client.HTTPException when there is no answer."""
-    connection = _connection(endpoint, timeout_s)
-    headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
-    if endpoint.api_key:
-        # A key from a file often brings its newline along; a header cannot hold one.
-        headers["Authorization"] = f"Bearer {endpoint.api_key.strip()}".encode()
+def _socket(endpoint: Endpoint, timeout_s: float) -> socket.socket:
+    if not endpoint.uds:
+        # To vLLM a name is an IPv4 address; on the IPv6 address of that name somebody else may answer.
+        host = endpoint.host if ":" in endpoint.host else socket.gethostbyname(endpoint.host)
+        return socket.create_connection((host, endpoint.port), timeout_s)
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        method, body = ("GET", None) if content is None else ("POST", json.dumps(content))
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        return Answer(response.status, response.read(ANSWER_LIMIT_BYTES))
+        client.settimeout(timeout_s)
+        client.connect(endpoint.uds)
+    except OSError:
+        client.close()
+        raise
+    return client
+
+
+def _trusting(endpoint: Endpoint) -> ssl.SSLContext:
+    # The certificate is made out to the public name, and this is our own child on this machine.
+    context = ssl._create_unverified_context()
+    if endpoint.certificate:
+        with suppress(OSError):  # without one we shall be turned away, which is an answer too
+            context.load_cert_chain(*endpoint.certificate, password="")  # a password would be asked for on the terminal
+    return context
+
+
+def ask(endpoint: Endpoint, route: str, timeout_s: float, content: Content | None = None) -> Answer:
+    """Send one request. Raises TimeoutError when the time is over, else what ``NO_ANSWER`` lists or NotAdmitted."""
+    if timeout_s <= 0:
+        raise TimeoutError
+    until = time.monotonic() + timeout_s
+    connection = _Connection(endpoint, timeout_s)
+    try:
+        with _admitted(endpoint):
+            connection.connect()
+            with _limited(connection.sock, max(0.0, until - time.monotonic())):
+                return _exchange(connection, endpoint, route, content)
     finally:
         connection.close()
 
 
-def is_healthy(endpoint: Endpoint) -> bool:
-    """Return whether ``/health`` says 200."""
+def _exchange(
+    connection: http.client.HTTPConnection, endpoint: Endpoint, route: str, content: Content | None
+) -> Answer:
+    headers: dict[str, str | bytes] = {"Content-Type": content.type if content else JSON}
+    if endpoint.api_key:
+        # A key from a file often brings its newline along; a header cannot hold one.
+        headers["Authorization"] = f"Bearer {endpoint.api_key.strip()}".encode()
+    method, body = ("POST", content.body) if content else ("GET", None)
+    connection.request(method, endpoint.path(route), body, headers)
+    response = connection.getresponse()
+    said = response.read(ANSWER_LIMIT_BYTES + 1)
+    return Answer(response.status, said[:ANSWER_LIMIT_BYTES], len(said) <= ANSWER_LIMIT_BYTES)
+
+
+@contextmanager
+def _limited(connected: socket.socket, seconds: float) -> Iterator[None]:
+    """Cut the connection when the time is over; a socket's own limit is on the silence between two bytes."""
+    is_over = threading.Event()
+
+    def cut() -> None:
+        is_over.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True  # a launcher that ends waits for no server
+    timer.start()
     try:
-        return ask(endpoint, "/health", HEALTH_TIMEOUT_S).status == 200
+        yield
+    except NO_ANSWER as error:
+        if is_over.is_set():
+            raise TimeoutError from error
+        raise
+    finally:
+        timer.cancel()
+    if is_over.is_set():
+        raise TimeoutError
+
+
+@contextmanager
+def _admitted(endpoint: Endpoint) -> Iterator[None]:
+    """Tell a server that turns us away from one that is not there: vLLM listens only when its engine is up."""
+    try:
+        yield
+    except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
+        if endpoint.certificate:
+            raise NotAdmitted("the server wants a client certificate") from error
+        raise
+
+
+def content(value: Mapping[str, object]) -> Content:
+    """Return JSON to send."""
+    return Content(json.dumps(value).encode())
+
+
+def is_healthy(endpoint: Endpoint) -> bool:
+    """Return whether ``/health`` says 200 at every port, as far as it lets us in."""
+    return all(map(_is_healthy, endpoint.each()))
+
+
+def _is_healthy(place: Endpoint) -> bool:
+    try:
+        return ask(place, "/health", HEALTH_TIMEOUT_S).status == 200
+    except NotAdmitted:
+        return True
     except NO_ANSWER:
         return False

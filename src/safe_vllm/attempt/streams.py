@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable
 
 from safe_vllm.attempt.loop import Loop
@@ -40,8 +39,8 @@ class Streams:
 
         There is no more than a pipe holds, unless a stranger still writes to it; he does not keep us long.
         """
-        until = time.monotonic() + DRAIN_S
-        while self._pipes and time.monotonic() < until and not self._is_too_much():
+        until = self._loop.now() + DRAIN_S
+        while self._pipes and self._loop.now() < until and not self._is_too_much():
             for name in self._paused:
                 self._watch(name)
             self._paused.clear()

@@ -4,54 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safe_vllm.attempt import effect, event, orphans
+from safe_vllm.attempt import effect, event, orphans, questions
 from safe_vllm.attempt.child import Child, spawn
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.lifecycle import Lifecycle
 from safe_vllm.attempt.loop import Loop
+from safe_vllm.attempt.order import Ended, Order
+from safe_vllm.attempt.progress import is_chatter
 from safe_vllm.attempt.streams import Streams
-from safe_vllm.attempt.timing import Timing
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.plan.command import Command
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
 from safe_vllm.verdict.scan import ANSWERED, Scan, Stream
 
 SWEPT_WITH = (-signal.SIGTERM, -signal.SIGKILL)
 """How processes end when we end them, which tells nothing about why we had to."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """What one attempt is to do."""
-
-    command: Command
-    timing: Timing
-    endpoint: Endpoint | None
-    """Where to ask for readiness; ``None``: nowhere, since there is no API, or since somebody else answers there."""
-    new_scan: Callable[[], Scan]
-    """Called once vLLM was started: what the scan needs takes a while to load."""
-    wants_canary: bool
-    ignored: frozenset[int]
-    on_ready: Callable[[float, str], None]
-    """Called with the seconds since spawn and a note when the server works."""
-    on_stop: Callable[[float], None]
-    """Called with the seconds that vLLM has to end when the operator asks for the first time."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An attempt of which nothing is left, but for what is stuck in the kernel."""
-
-    observations: Observations
-    spawn_error: int | None = None
-    """The errno, when the command could not be executed at all."""
-    stuck: tuple[str, ...] = ()
-    guardian_is_lost: bool = False
 
 
 @dataclass
@@ -71,6 +41,8 @@ class _Attempt:
     unread_report: bytes = b""
     guardian_has_ended: bool = False
     stops_seen: int = 0
+    stop_looking: Callable[[], None] = lambda: None
+    """Ends what is looking at stacks."""
     phase: str = "init"
     """Where the server was when its end began."""
 
@@ -78,7 +50,7 @@ class _Attempt:
 
     def happen(self, happening: Event) -> None:
         """Feed the state machine and do what it says."""
-        now = time.monotonic()
+        now = self.loop.now()
         was_healthy, was_ending = self.state.health_answered, self.state.stage == "ending"
         self.state, effects = self.state.on(happening, now)
         if isinstance(happening, event.CanaryAnswered) and happening.result == "answered":
@@ -94,30 +66,51 @@ class _Attempt:
         """Turn one effect into a deed."""
         match wanted:
             case effect.SignalLeader(number):
-                self.child.order("leader", number)
+                self.tell("leader", number)
             case effect.SignalTree(number):
-                self.child.order("tree", number)
+                self.tell("tree", number)
             case effect.Sweep(grace_s):
-                self.child.order("sweep", grace_s)
+                self.stop_looking()
+                self.tell("sweep", grace_s)
             case effect.SayReady(note):
                 self.scan.ready()
-                self.order.on_ready(time.monotonic() - self.started_at, note)
+                self.order.on_ready(self.loop.now() - self.started_at, note)
             case effect.AskHealth():
-                self._ask(_health)
+                self._ask(questions.health)
             case effect.SendCanary():
-                self._ask(_canary)
+                is_first = self.state.ready_at is None
+                self._ask(lambda endpoint: questions.canary(endpoint, is_thorough=is_first))
+            case effect.AskMetrics(with_clients):
+                self._ask(lambda endpoint: questions.pulse(endpoint, with_clients=with_clients))
+            case effect.MeasureData():
+                self.loop.ask(lambda: questions.moved(self.child.pid), self.happen)
+            case effect.TakeStacks():
+                look = questions.look(self.child.pid, self.order.command)
+                self.stop_looking = look.stop
+                self.loop.ask(look.take, self._on_stacks)
+            case effect.SayBlind(reason):
+                self.order.on_blind(reason)
+
+    def tell(self, verb: str, argument: float) -> None:
+        """Give the guardian an order."""
+        self.child.order(verb, argument, self.loop.now())
 
     def _ask(self, question: Callable[[Endpoint], Event]) -> None:
         endpoint = self.order.endpoint
         assert endpoint is not None  # the state machine asks nothing of a server without an address
         self.loop.ask(lambda: question(endpoint), self.happen)
 
+    def _on_stacks(self, stacks: event.StacksTaken) -> None:
+        if self.state.is_looked_at:
+            self.order.on_stacks(stacks)
+            self.happen(stacks)
+
     def on_chunk(self, name: Stream, chunk: bytes) -> None:
         """Look at output that has been passed on."""
-        for evidence in self.scan.feed(name, chunk, time.monotonic() - self.started_at):
+        for evidence in self.scan.feed(name, chunk, self.loop.now() - self.started_at):
             self._on_evidence(evidence)
         if self.state.stage == "starting":
-            self.happen(event.Output())
+            self.happen(event.Output(self.scan.phase, not is_chatter(chunk)))
 
     def _on_evidence(self, evidence: Evidence) -> None:
         if evidence.arms:
@@ -148,13 +141,15 @@ class _Attempt:
                 self.happen(event.LeaderEnded(int(status)))
             case ["ended", pid, status, title]:
                 self._on_end(title, int(pid), None if status == "?" else int(status))
+            case ["heard"]:
+                self.child.on_answer()
             case ["stuck", pid, *title]:
                 self.stuck.append(f"{' '.join(title)} ({pid})")
 
     def _on_end(self, title: str, pid: int, status: int | None) -> None:
         is_our_doing = self.state.stage == "ending" and status in SWEPT_WITH
         if title.startswith("VLLM::") and not is_our_doing:
-            self.ends.append(ProcessEnd(title, pid, status, time.monotonic() - self.started_at))
+            self.ends.append(ProcessEnd(title, pid, status, self.loop.now() - self.started_at))
             self.happen(event.EngineEnded(title, status))
 
     # Going through it
@@ -162,19 +157,21 @@ class _Attempt:
     def run(self, streams: Streams) -> None:
         """Turn the loop until nothing of the attempt is left."""
         while not (self.guardian_has_ended or self.stuck):
-            self.loop.turn(self.state.next_deadline())
+            deadlines = (self.state.next_deadline(), self.child.answer_due_at)
+            self.loop.turn(min((at for at in deadlines if at is not None), default=None))
+            self.child.kill_if_silent(self.loop.now())
             streams.resume()
             self._take_in_stops()
             self.happen(event.Tick())
         streams.drain()
-        self.scan.close(time.monotonic() - self.started_at)
+        self.scan.close(self.loop.now() - self.started_at)
 
     def _take_in_stops(self) -> None:
         for number in self.loop.stops[self.stops_seen :]:
             self.stops_seen += 1
             self.happen(event.StopAsked(number))
             if self.stops_seen == 1 and self.state.kill_at is not None:
-                self.order.on_stop(self.state.kill_at - time.monotonic())
+                self.order.on_stop(self.state.kill_at - self.loop.now())
 
     def observations(self) -> Observations:
         """Return what was seen."""
@@ -191,27 +188,15 @@ class _Attempt:
             canary=state.canary,
             stop_requested=bool(self.loop.stops),
             ended_by_us=state.ended_by_us,
-            ended_at_s=time.monotonic() - self.started_at,
-            uptime_s=time.monotonic() - (state.ready_at if state.ready_at is not None else self.started_at),
+            ended_at_s=self.loop.now() - self.started_at,
+            uptime_s=self.loop.now() - (state.ready_at if state.ready_at is not None else self.started_at),
         )
-
-
-def _health(endpoint: Endpoint) -> Event:
-    from safe_vllm.attempt import readiness  # http.client is slow to import; vLLM is long started by now
-
-    return event.HealthAnswered(readiness.is_healthy(endpoint))
-
-
-def _canary(endpoint: Endpoint) -> Event:
-    from safe_vllm.attempt import canary
-
-    return canary.send(endpoint)
 
 
 def run(loop: Loop, order: Order) -> Ended:
     """Run vLLM once and return when nothing of it is left."""
     spared = orphans.bystanders()
-    started_at = time.monotonic()
+    started_at = loop.now()
     state = Lifecycle(order.timing, order.wants_canary, order.endpoint is not None, spawned_at=started_at)
     child = spawn(order.command, order.ignored, has_one_stream=loop.stdout is loop.stderr)
     attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at)
@@ -220,7 +205,11 @@ def run(loop: Loop, order: Order) -> Ended:
     pipes: dict[Stream, int] = {"stdout": child.stdout}
     if child.stderr is not None:
         pipes["stderr"] = child.stderr
+    loop.on_suspend = lambda: attempt.tell("freeze", 0)
+    loop.on_resume = lambda: attempt.tell("tree", signal.SIGCONT)
     attempt.run(Streams(loop, pipes, attempt.on_chunk))
+    loop.on_suspend = loop.on_resume = lambda: None
+    attempt.stop_looking()
     is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
     if is_lost:
         orphans.end_all_but(spared)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import signal
 import struct
-from collections.abc import Iterator
-from ctypes import CDLL, c_ulong
+from collections.abc import Callable, Iterator
+from ctypes import CDLL, c_ulong, memmove
 from typing import NamedTuple
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -17,6 +16,9 @@ PIDFD_GET_INFO = 0xC040FF0B
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO_BYTES = 64
 PIDFD_INFO_STATUS_OFFSET = 60
+PR_SET_NAME = 15
+FREEZE_LOOKS = 50
+"""So often a tree is looked through for processes that were born meanwhile, before it is killed as it is."""
 
 
 class Process(NamedTuple):
@@ -24,6 +26,7 @@ class Process(NamedTuple):
 
     pid: int
     parent: int
+    group: int
     session: int
     started: int
     """Clock ticks since boot."""
@@ -33,6 +36,15 @@ class Process(NamedTuple):
 def become_subreaper() -> None:
     """Adopt descendants whose parent died, so that none of them can leave the tree. Linux 3.4."""
     CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, c_ulong(1), c_ulong(0), c_ulong(0), c_ulong(0))
+
+
+def rename(title: str) -> None:
+    """Call this process so, in place of its command line: ``pkill -f`` goes by that."""
+    CDLL(None).prctl(PR_SET_NAME, title.encode()[:15])
+    fields = _stat_fields(os.getpid())
+    if fields and (start := int(fields[45])):
+        room = int(fields[46]) - start
+        memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:
@@ -51,7 +63,8 @@ def process(pid: int) -> Process | None:
     fields = _stat_fields(pid)
     if not fields:
         return None
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in (b"Z", b"X"))
+    parent, group, session = map(int, fields[1:4])
+    return Process(pid, parent, group, session, int(fields[19]), fields[0] in (b"Z", b"X"))
 
 
 def descendants(root: int) -> list[Process]:
@@ -91,7 +104,7 @@ def _printable(name: bytes) -> str:
 
 
 def open_pidfd(known: Process) -> int | None:
-    """Return a pidfd for exactly this process, or ``None`` when it is gone or its number belongs to another."""
+    """Return a pidfd for exactly this process, or ``None``: it is gone, or we hold too many descriptors."""
     try:
         descriptor = os.pidfd_open(known.pid)
     except OSError:
@@ -107,36 +120,80 @@ def _is_still(known: Process) -> bool:
     return now is not None and now.started == known.started
 
 
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        pass
-
-
 def send(known: Process, number: int) -> None:
     """Send a signal to exactly this process; nothing happens when it has ended."""
+    descriptor = open_pidfd(known)
     try:
-        descriptor = os.pidfd_open(known.pid)
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE) and _is_still(known):  # better a small risk than a survivor
-            _kill(known.pid, number)
-        return
-    try:
-        if not _is_still(known):
-            return
-        signal.pidfd_send_signal(descriptor, number)
+        if descriptor is not None:
+            signal.pidfd_send_signal(descriptor, number)
+        elif _is_still(known):  # no descriptor is left for it: better a small risk than a survivor
+            os.kill(known.pid, number)
     except OSError:
         pass
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def living_below(root: int) -> list[Process]:
+    """Return every process below ``root`` that has not ended."""
+    return [known for known in descendants(root) if not known.is_zombie]
 
 
 def signal_below(root: int, number: int) -> None:
     """Send a signal to every living process below ``root``."""
-    for known in descendants(root):
-        if not known.is_zombie:
-            send(known, number)
+    for known in living_below(root):
+        send(known, number)
+
+
+def freeze_below(root: int) -> None:
+    """Stop every living process below ``root`` with SIGSTOP, so that none can start another one."""
+    freeze(lambda: living_below(root))
+
+
+def kill_below(root: int) -> None:
+    """Kill every process below ``root``: first all are stopped, or those that fork would be ahead of us for ever."""
+    kill(lambda: living_below(root))
+
+
+def freeze(look: Callable[[], list[Process]]) -> None:
+    """Stop whoever ``look`` finds, until a look finds nobody new."""
+    stopped: set[tuple[int, int]] = set()
+    for _ in range(FREEZE_LOOKS):
+        new = [known for known in look() if (known.pid, known.started) not in stopped]
+        if not new:
+            return
+        for group in {known.group for known in new if _is_of_others(known)}:
+            _stop_group(group)
+        for known in new:
+            send(known, signal.SIGSTOP)
+        stopped.update((known.pid, known.started) for known in new)
+
+
+def kill(look: Callable[[], list[Process]]) -> None:
+    """Stop whoever ``look`` finds, then kill them."""
+    freeze(look)
+    for known in look():
+        send(known, signal.SIGKILL)
+
+
+def _is_of_others(known: Process) -> bool:
+    """Return whether a process's session is not ours: nobody can join a session, so all of it is below who began it.
+
+    A group or session of zero is one that began outside of our PID namespace.
+    """
+    return known.group > 1 and known.session > 1 and known.session != os.getsid(0)
+
+
+def _stop_group(group: int) -> None:
+    """Stop a whole group at one moment; one by one, whoever forks and ends at once is never met.
+
+    The number was read a moment ago: no kernel has gone once through all numbers since.
+    """
+    try:
+        os.killpg(group, signal.SIGSTOP)
+    except OSError:
+        pass
 
 
 def ended_status(pid: int, pidfd: int) -> int | None:

@@ -9,11 +9,13 @@ import time
 from safe_vllm.attempt import tree
 
 LOOK_AGAIN_S = 2.0
-LOOK_SOON_S = 0.02
+LOOK_SOON_S = 0.005
 LOOK_GROWTH = 0.05
-"""A young tree is looked at often, an old one every two seconds: the pause grows with age, from 20 ms."""
-LOOK_SHARE = 1000
-"""Looking for new processes may take one part in so many of a core's time."""
+"""A tree in which processes are born is looked at often, a quiet one every two seconds: from 5 ms the pause grows."""
+LOOK_CREDIT_S = 1.0
+LOOK_SHARE_AT_FIRST = 1 / 20
+LOOK_SHARE = 1 / 1000
+"""Looking may take such parts of a core's time: the larger one until the credit is used up, then the smaller one."""
 
 
 class Watch:
@@ -25,31 +27,38 @@ class Watch:
         self._titles: dict[int, str] = {}
         self._by_descriptor: dict[int, int] = {}
         self._last_pid: bytes | None = b""
-        self._seen: set[int] = set()
-        self._born = time.monotonic()
+        self._seen = _numbers()
+        self._credit_s = LOOK_CREDIT_S
+        self._looked_at = self._stirred_at = time.monotonic()
         self._next_look = 0.0
 
     def pause_s(self, now: float) -> float:
         """Return how long to wait until the next look."""
-        return min(LOOK_AGAIN_S, LOOK_SOON_S + LOOK_GROWTH * (now - self._born))
+        return max(0.0, self._next_look - now)
 
     def look(self, now: float) -> None:
         """Find new processes and new titles, when it is time to."""
         if now < self._next_look:
             return
         began = time.thread_time()
-        self._next_look = now + self.pause_s(now)
         last_pid = _newest()
         if last_pid is None or last_pid != self._last_pid:
             self._last_pid = last_pid
-            self._add_new()
+            self._add_new(now)
         for pid, name in self._titles.items():  # vLLM renames its processes, more than once
             self._titles[pid] = _better(name, tree.title(pid))
-        self._next_look = max(self._next_look, now + LOOK_SHARE * (time.thread_time() - began))
+        self._plan_next(now, time.thread_time() - began)
 
-    def _add_new(self) -> None:
+    def _plan_next(self, now: float, spent_s: float) -> None:
+        earned_s = LOOK_SHARE * (now - self._looked_at)
+        self._looked_at = now
+        self._credit_s = min(LOOK_CREDIT_S, self._credit_s + earned_s) - spent_s
+        pause_s = min(LOOK_AGAIN_S, LOOK_SOON_S + LOOK_GROWTH * (now - self._stirred_at))
+        self._next_look = now + max(pause_s, spent_s / LOOK_SHARE_AT_FIRST, -self._credit_s / LOOK_SHARE)
+
+    def _add_new(self, now: float) -> None:
         """Look only at processes that were not there at the last look: one of a stranger's never becomes ours."""
-        there = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        there = _numbers()
         new = [found for pid in sorted(there - self._seen) if (found := tree.process(pid))]
         self._seen = there
         ours = {os.getpid(), *self._titles}
@@ -57,6 +66,7 @@ class Watch:
             for found in found_ours:
                 ours.add(found.pid)
                 self._add(found)
+                self._stirred_at = now
 
     def _add(self, found: tree.Process) -> None:
         if found.pid in self._titles or found.is_zombie:
@@ -78,6 +88,10 @@ class Watch:
         os.close(descriptor)
         del self._titles[pid]
         return pid, status, name
+
+
+def _numbers() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
 def _newest() -> bytes | None:

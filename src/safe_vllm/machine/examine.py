@@ -96,11 +96,12 @@ def space(path: Path) -> tuple[int | None, int | None]:
 
 def _disk(purpose: str, path: str, setting: str) -> Disk:
     """Return a directory; of one that does not exist yet, what holds for the nearest one above it."""
-    place = _nearest(Path(path))
+    place = nearest(Path(path))
     return Disk(purpose, path, setting, space(place)[1], os.access(place, os.W_OK | os.X_OK))
 
 
-def _nearest(path: Path) -> Path:
+def nearest(path: Path) -> Path:
+    """Return the directory, or the nearest one above it that exists."""
     try:
         return next((each for each in (path, *path.parents) if is_directory(each)), Path("/"))
     except (OSError, ValueError):

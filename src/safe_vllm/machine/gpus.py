@@ -53,17 +53,25 @@ class Place:
 
 def gpus(environment: Mapping[str, str], root: Path = Path("/"), nvml: Any = None) -> Gpus:
     """Return the visible GPUs. NVML (``None``: the one of this machine) is not even loaded where there is no driver."""
-    on_jetson = is_jetson(root)
-    if not on_jetson and not any(exists(below(root, sign)) for sign in DRIVER_SIGNS):
+    if not _has_driver(root):
         return Gpus(note=NO_DRIVER)
-    if nvml is None:
-        import pynvml
-
-        nvml = pynvml
-    seen = gpus_through(nvml, environment)
-    if on_jetson and (gpu := board(root)):
+    seen = gpus_through(nvml or binding(root), environment)
+    if is_jetson(root) and (gpu := board(root)):
         seen = replace(seen, found=_with_board(seen.found, gpu, environment))
     return seen if seen.driver else replace(seen, driver=_module_version(text_of(below(root, KERNEL_MODULE)) or ""))
+
+
+def binding(root: Path = Path("/")) -> Any | None:
+    """Return NVML's Python binding; ``None``: there is no driver for it."""
+    if not _has_driver(root):
+        return None
+    import pynvml
+
+    return pynvml
+
+
+def _has_driver(root: Path) -> bool:
+    return is_jetson(root) or any(exists(below(root, sign)) for sign in DRIVER_SIGNS)
 
 
 def gpus_through(nvml: Any, environment: Mapping[str, str]) -> Gpus:
@@ -85,6 +93,11 @@ def gpus_through(nvml: Any, environment: Mapping[str, str]) -> Gpus:
     finally:
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
+
+
+def visible(nvml: Any, environment: Mapping[str, str]) -> Sequence[Place]:
+    """Return the GPUs and slices that CUDA will show, in its order. NVML must be open; raises its errors."""
+    return _visible_of(_all(nvml), environment)
 
 
 def _with_board(found: tuple[Gpu, ...], gpu: Gpu, environment: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -159,8 +172,7 @@ def _module_version(text: str) -> str | None:
 
 def _visible(places: Sequence[Place], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], str | None]:
     """Return the GPUs that CUDA will show, in its order, and what is to be said about that."""
-    wanted = environment.get("CUDA_VISIBLE_DEVICES")
-    chosen = _shown(places) if wanted is None else _chosen(places, wanted)
+    wanted, chosen = environment.get("CUDA_VISIBLE_DEVICES"), _visible_of(places, environment)
     found = tuple(place.gpu for place in chosen if place.gpu)
     notes = [place.trouble for place in places if place.trouble]
     if not chosen:
@@ -171,6 +183,11 @@ def _visible(places: Sequence[Place], environment: Mapping[str, str]) -> tuple[t
     if is_numbered and len({place.gpu for place in places if place.gpu}) > 1:
         notes += [UNORDERED] if environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" else []
     return found, "; ".join(notes) or None
+
+
+def _visible_of(places: Sequence[Place], environment: Mapping[str, str]) -> Sequence[Place]:
+    wanted = environment.get("CUDA_VISIBLE_DEVICES")
+    return _shown(places) if wanted is None else _chosen(places, wanted)
 
 
 def _shown(places: Sequence[Place]) -> Sequence[Place]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -14,6 +16,8 @@ from safe_vllm.machine.rooted import text_of
 
 ADDRESSES = {"": "0.0.0.0", "localhost": "127.0.0.1"}
 PORTS = range(1, 65536)
+IN_USE = os.strerror(errno.EADDRINUSE).lower()
+"""The one trouble that may pass."""
 
 
 def port(host: str, number: int) -> Port | None:

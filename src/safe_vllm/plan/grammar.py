@@ -54,6 +54,8 @@ PORTS_BALANCER = "--data-parallel-multi-port-external-lb"
 NODES = "--nnodes"
 OPTIMIZATION = "--optimization-level"
 HEADLESS = "--headless"
+API_SERVERS = "--api-server-count"
+GRPC = "--grpc"
 SPECULATIVE_CONFIG = "--speculative-config"
 SPECULATIVE_METHOD = "--spec-method"
 PIPELINE_PARALLEL = "--pipeline-parallel-size"
@@ -64,6 +66,8 @@ BATCHED_TOKENS = "--max-num-batched-tokens"
 SEQUENCES = "--max-num-seqs"
 MODEL_LENGTH = "--max-model-len"
 CHUNKED_PREFILL = "--enable-chunked-prefill"
+LORA = "--enable-lora"
+QUANTIZATION = "--quantization"
 
 FLAGS = {
     flag.name: flag
@@ -88,6 +92,8 @@ FLAGS = {
         Flag(SEQUENCES, "--max-num-se"),
         Flag(MODEL_LENGTH, "--max-m"),
         Flag(CHUNKED_PREFILL, "--enable-ch", "switch"),
+        Flag(LORA, "--enable-lor", "switch", default=False),
+        Flag(QUANTIZATION, QUANTIZATION, short="-q"),
         Flag(DATA_PARALLEL_LOCAL, "--data-parallel-size-", short="-dpl"),
         Flag(DATA_PARALLEL_RANK, "--data-parallel-ra", short="-dpn"),
         Flag(DATA_PARALLEL_START_RANK, "--data-parallel-st", short="-dpr"),
@@ -99,12 +105,16 @@ FLAGS = {
         Flag("--node-rank", "--nod", short="-r", default="0"),
         Flag(EXECUTOR, "--distributed-e"),
         Flag(HEADLESS, "--hea", "switch", default=False, has_negative=False),
+        Flag(API_SERVERS, "--api-s", short="-asc"),
+        Flag(GRPC, GRPC, "switch", default=False, has_negative=False),
         Flag("--host", "--ho"),
         Flag("--port", "--por", default="8000"),
         Flag("--uds", "--ud"),
         Flag("--api-key", "--api-k", "values"),
         Flag("--ssl-keyfile", "--ssl-k"),
         Flag("--ssl-certfile", "--ssl-certf"),
+        Flag("--ssl-cert-reqs", "--ssl-cert-"),
+        Flag("--root-path", "--roo"),
         Flag("--shutdown-timeout", "--shu", default="0"),
         Flag("--model", "--model"),
         Flag("--config", "--config"),

@@ -21,6 +21,14 @@ class Limits:
     """A server that died later than this after it was ready had proven its rung."""
     start_timeout_s: float | None = None
     """From spawn until ready; ``None``: as long as it makes progress."""
+    start_silence_s: float | None = 1800.0
+    """While it starts, without output and without data that is read or written; ``None``: for ever."""
+    autotune_silence_s: float | None = 3600.0
+    """The same while kernels are being autotuned: FlashInfer up to 0.6.7 prints nothing in between."""
+    capture_silence_s: float | None = 1800.0
+    """The same while CUDA graphs are being captured."""
+    stall_s: float | None = 420.0
+    """While it serves, with requests that wait and no token; vLLM's own limit on one step is 300."""
 
 
 @dataclass(frozen=True)

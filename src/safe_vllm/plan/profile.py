@@ -79,6 +79,14 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     """A server that served so long had proven its rung."""
     start_timeout_s: Seconds | UnsetType | None = UNSET
     """From start until ready; null: as long as it makes progress."""
+    start_silence_s: Seconds | UnsetType | None = UNSET
+    """While it starts, without output and without data that is read or written; null: for ever."""
+    autotune_silence_s: Seconds | UnsetType | None = UNSET
+    """The same while kernels are being autotuned."""
+    capture_silence_s: Seconds | UnsetType | None = UNSET
+    """The same while CUDA graphs are being captured."""
+    stall_s: Seconds | UnsetType | None = UNSET
+    """While it serves, with requests that wait and no token; null: for ever."""
 
 
 class RungEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -238,9 +238,69 @@ def _descriptor_facts(pid: int) -> Iterator[str]:
             continue
 
 
+HEADS = 20
+MOST_BIRTHS = 6000
+
+
+def hydra(actor: Actor, step: Step) -> None:
+    """Be born again every few milliseconds, and replace who was killed, so that no list of processes is ever true.
+
+    There are never more than ``HEADS`` at work: each has a place with a stamp of life, and who lost his place ends.
+    All end after so many births, or after ``lives_s`` seconds.
+    """
+    import mmap
+
+    places = memoryview(mmap.mmap(-1, 16 * HEADS + 8)).cast("q")  # of each head: its number, and when it last lived
+    place, number, until = 0, 0, time.monotonic() + step["lives_s"]
+    while (now := time.monotonic()) < until and places[2 * HEADS] < MOST_BIRTHS:
+        if places[2 * place] != number:
+            os._exit(0)
+        places[2 * place + 1] = int(now * 1000)
+        time.sleep(0.001)
+        free = [n for n in range(HEADS) if places[2 * n + 1] < now * 1000 - 8][:1]
+        places[2 * HEADS] += 1
+        if free == [HEADS - 1] and not places[2 * HEADS - 1]:
+            mark(actor, {"name": "grown"})
+        if free:
+            places[2 * free[0]], places[2 * free[0] + 1] = time.monotonic_ns(), int(now * 1000)
+            if os.fork() == 0:
+                place, number = free[0], places[2 * free[0]]
+        elif os.fork():
+            os._exit(0)
+    mark(actor, {"name": "of old age"})
+
+
+def look_at(actor: Actor, step: Step) -> None:
+    """Ask the file system about a path."""
+    os.lstat(step["path"])
+
+
 def mark(actor: Actor, step: Step) -> None:
     """Tell the test that the scene has come to here."""
     actor.note("mark", name=step["name"])
+
+
+def repeat(actor: Actor, step: Step) -> None:
+    """Play ``steps`` again and again, with a pause between, until the file ``path`` is there, or so many ``times``."""
+    for _ in range(step["times"]) if "times" in step else itertools.count():
+        if os.path.exists(step.get("path", "")):
+            return
+        actor.play(step["steps"])
+        time.sleep(step["pause_s"])
+
+
+def churn(actor: Actor, step: Step) -> None:
+    """Write ``mib`` MiB to nowhere."""
+    with open(os.devnull, "wb", 0) as nowhere:
+        for _ in range(step["mib"]):
+            nowhere.write(bytes(1 << 20))
+
+
+def fill(actor: Actor, step: Step) -> None:
+    """Leave ``mib`` MiB in the file ``path``."""
+    with open(step["path"], "wb") as file:
+        for _ in range(step["mib"]):
+            file.write(bytes(1 << 20))
 
 
 def die(actor: Actor, step: Step) -> None:
@@ -276,7 +336,12 @@ STEPS = {
     "wait-for-parent": wait_for_parent,
     "kill": kill,
     "wait-until-watched": wait_until_watched,
+    "hydra": hydra,
+    "look-at": look_at,
     "mark": mark,
+    "fill": fill,
+    "repeat": repeat,
+    "churn": churn,
     "die": die,
     "exit": leave,
     "serve": serve,

@@ -8,6 +8,8 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import counters
+
 if TYPE_CHECKING:
     from player import Actor, Step
 
@@ -28,7 +30,11 @@ class Server:
 
     def __init__(self, actor: Actor, step: Step) -> None:
         self.actor = actor
-        self.scripts: dict[str, list[Any]] = {"health": list(step["health"]), "completions": list(step["completions"])}
+        self.scripts: dict[str, list[Any]] = {
+            route: list(step[route]) for route in ("health", "completions", "metrics")
+        }
+        self.steps = 0
+        self.offers: list[str] = step["offers"]
         self.unanswered: list[socket.socket] = []
         self.key = option(actor.words, "--api-key")
         self.model = option(actor.words, "--served-model-name") or option(actor.words, "--model") or actor.words[1]
@@ -60,11 +66,24 @@ class Server:
             return 401, {"error": "Unauthorized"}
         if path == "/v1/models":
             return 200, {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": 256}]}
-        if (method, path) == ("POST", "/v1/completions"):
-            return self._scripted("completions", completion(self.model))
-        if path in ("/metrics", "/version", "/ping", "/load"):
+        if method == "POST" and path in self.offers:
+            content = json.loads(body)
+            made = embedding(content) if path == "/v1/embeddings" else completion(self.model, content)
+            return self._scripted("completions", made)
+        if path == "/metrics":
+            return self._metrics()
+        if path in ("/version", "/ping", "/load"):
             return 200, {"version": "0.32.0"}
         return 404, {"error": "Not Found"}
+
+    def _metrics(self) -> Any:
+        """Answer with ``[RUNNING, WAITING]``, with ``grows`` after it when the engine makes a step each time."""
+        script = self.scripts["metrics"]
+        behaviour = script.pop(0) if len(script) > 1 else script[0]
+        if not isinstance(behaviour, list):
+            return (behaviour, "python_info 1.0\n") if isinstance(behaviour, int) else None
+        self.steps += "grows" in behaviour
+        return 200, counters.page(behaviour[0], behaviour[1], self.steps)
 
     def _scripted(self, route: str, body: dict[str, Any]) -> Any:
         """Follow the route's script: the next behaviour, the last one for ever."""
@@ -75,19 +94,14 @@ class Server:
             behaviour = behaviour["then"]
         if behaviour == "never":
             return None
+        if behaviour == "odd":
+            return 200, odd(body)
         return behaviour if behaviour == "drop" else (behaviour, body if behaviour == 200 else {"error": "scripted"})
 
 
 def serve(actor: Actor, step: Step) -> None:
     """Serve until asked to stop (status 0, in good order) or until a child ends (also status 0, as vLLM does)."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    host = option(actor.words, "--host") or "0.0.0.0"
-    try:
-        listener.bind((host, int(option(actor.words, "--port") or "8000")))
-    except OSError as refused:
-        os.write(2, f"OSError: [Errno {refused.errno}] {refused.strerror}\n".encode())
-        os._exit(1)
+    listener = bound(option(actor.words, "--uds"), option(actor.words, "--host"), option(actor.words, "--port"))
     listener.listen(64)
     server = Server(actor, step)
     try:
@@ -100,6 +114,19 @@ def serve(actor: Actor, step: Step) -> None:
         _stop_cleanly(actor)
     except EngineDead:
         _stop_as_if_clean(actor, step)
+
+
+def bound(uds: str | None, host: str | None, port: str | None) -> socket.socket:
+    """Return a socket with that address, or end as vLLM does where somebody has it."""
+    family = socket.AF_UNIX if uds else socket.AF_INET6 if ":" in (host or "") else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(uds or (host or "0.0.0.0", int(port or "8000")))
+    except OSError as refused:
+        os.write(2, f"OSError: [Errno {refused.errno}] {refused.strerror}\n".encode())
+        os._exit(1)
+    return listener
 
 
 def _heed(actor: Actor, step: Step) -> None:
@@ -203,28 +230,43 @@ def read_request(connection: socket.socket) -> tuple[str, str, dict[str, str], b
     return method, path.partition("?")[0], headers, body
 
 
-def respond(connection: socket.socket, status: int, body: dict[str, Any]) -> None:
-    """Send one JSON answer and say that no other follows."""
-    text = json.dumps(body).encode()
+def respond(connection: socket.socket, status: int, body: dict[str, Any] | str) -> None:
+    """Send one answer and say that no other follows."""
+    text = (body if isinstance(body, str) else json.dumps(body)).encode()
     head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
     connection.sendall(f"{head}Connection: close\r\n\r\n".encode() + text)
 
 
-def completion(model: str) -> dict[str, Any]:
-    """Return what vLLM answers to a request for two tokens with their probabilities."""
+def completion(model: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what vLLM answers to a request for two tokens with their probabilities, for every prompt."""
     logprobs = {
         "text_offset": [0, 2],
         "token_logprobs": [-1.5, -2.25],
         "tokens": [" a", " b"],
         "top_logprobs": [{" a": -1.5}, {" b": -2.25}],
     }
-    choice = {"index": 0, "text": " a b", "logprobs": logprobs, "finish_reason": "length", "stop_reason": None}
+    choice = {"text": " a b", "logprobs": logprobs, "finish_reason": "length", "stop_reason": None}
+    prompts = asked.get("prompt")
+    choices = [{"index": place, **choice} for place in range(len(prompts) if isinstance(prompts, list) else 1)]
     usage = {"prompt_tokens": 1, "total_tokens": 3, "completion_tokens": 2}
     return {
         "id": "cmpl-1",
         "object": "text_completion",
         "created": 1,
         "model": model,
-        "choices": [choice],
+        "choices": choices,
         "usage": usage,
     }
+
+
+def odd(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a completion as a model without sense makes it: one token, which is no character, again and again."""
+    logprobs = {"tokens": ["\ufffd"] * 4, "token_logprobs": [-1.5] * 4}
+    return answer | {"choices": [each | {"text": "\ufffd" * 4, "logprobs": logprobs} for each in answer["choices"]]}
+
+
+def embedding(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return a vector for every text."""
+    texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
+    data = [{"index": place, "object": "embedding", "embedding": [0.6, 0.8]} for place in range(len(texts))]
+    return {"object": "list", "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}}

@@ -1,0 +1,46 @@
+"""What one attempt is to do, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from safe_vllm.attempt import event
+from safe_vllm.attempt.timing import Timing
+from safe_vllm.plan.command import Command
+from safe_vllm.plan.endpoint import Endpoint
+from safe_vllm.verdict.evidence import Observations
+from safe_vllm.verdict.scan import Scan
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one attempt is to do."""
+
+    command: Command
+    timing: Timing
+    endpoint: Endpoint | None
+    """Where to ask for readiness; ``None``: nowhere, since there is no API, or since somebody else answers there."""
+    new_scan: Callable[[], Scan]
+    """Called once vLLM was started: what the scan needs takes a while to load."""
+    wants_canary: bool
+    ignored: frozenset[int]
+    on_ready: Callable[[float, str], None]
+    """Called with the seconds since spawn and a note when the server works."""
+    on_stop: Callable[[float], None]
+    """Called with the seconds that vLLM has to end when the operator asks for the first time."""
+    on_stacks: Callable[[event.StacksTaken], None]
+    """Called with what was seen of a server that hangs, before it is ended."""
+    on_blind: Callable[[str], None]
+    """Called with the reason why hangs in service cannot be noticed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An attempt of which nothing is left, but for what is stuck in the kernel."""
+
+    observations: Observations
+    spawn_error: int | None = None
+    """The errno, when the command could not be executed at all."""
+    stuck: tuple[str, ...] = ()
+    guardian_is_lost: bool = False
