@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from safe_vllm.data.strict_yaml import dump
 from safe_vllm.errors import Trouble
@@ -15,6 +16,7 @@ from safe_vllm.machine.profile_files import Found, Shelf, profile_files, read, r
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_choice import best
 from safe_vllm.plan.profile_reading import content_of, parse, problems_of
+from safe_vllm.plan.secrets import hide_variable
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def listed(listing: Listing, output: str) -> str:
 def shown(name: str, directory: str | None, output: str) -> str:
     """Return all that a profile says, together with what it extends, as YAML or as one JSON object."""
     (file,) = read_profiles(name, directory, os.environ)
-    content = content_of(file)
+    content = _without_secrets(content_of(file))
     chain = _chain(file)
     if output == "json":
         told = {"file": file.path, "origin": file.origin, "extends": chain[1:], "profile": content}
@@ -84,6 +86,16 @@ def shown(name: str, directory: str | None, output: str) -> str:
     return "\n".join(
         [*(f"# {'extends ' if at else ''}{path}" for at, path in enumerate(chain)), dump(content)]
     ).rstrip()
+
+
+def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a profile says, without the values of variables that hold secrets."""
+    shown = {**content}
+    if isinstance(variables := shown.get("environment"), dict):
+        shown["environment"] = {name: hide_variable(name, str(value)) for name, value in variables.items()}
+    if isinstance(ladder := shown.get("ladder"), (list, tuple)):
+        shown["ladder"] = [_without_secrets(entry) for entry in ladder]
+    return shown
 
 
 def check(files: Sequence[str], directory: str | None) -> tuple[Checked, ...]:
@@ -138,10 +150,11 @@ def _chain(file: ProfileFile | None) -> list[str]:
 def _machine(vllm: Sequence[str]) -> Machine:
     """Return this machine, also where there is no vLLM."""
     from safe_vllm.machine import executable  # only the list asks for the machine
+    from safe_vllm.machine.interpreter import script_of
     from safe_vllm.machine.look import look
 
     try:
-        command: str | None = executable.find(tuple(vllm), os.environ)[0]
+        command: str | None = script_of(executable.find(tuple(vllm), os.environ), os.environ)
     except Trouble:
         command = None
     return look(command, (), os.environ)

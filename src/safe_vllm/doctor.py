@@ -27,6 +27,7 @@ from safe_vllm.errors import Trouble
 from safe_vllm.machine import config_file, examine, executable, packages, ports, profile_files, recorded, requirements
 from safe_vllm.machine.condition import Condition, Port
 from safe_vllm.machine.facts import Machine
+from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
 from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.flags import read
@@ -35,10 +36,10 @@ from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.profile_choice import choose
 
 OF_MACHINE: tuple[Check, ...] = (
+    software.vllm,
     hardware.architecture,
     hardware.gpus,
     hardware.count,
-    software.vllm,
     software.dialect,
     software.cuda,
     flashinfer.pins,
@@ -109,7 +110,7 @@ def told(findings: Sequence[Finding], machine: Machine, output: str) -> str:
 def _command(intent: Intent, environment: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the path of the vLLM command, or why there is none."""
     try:
-        return executable.find(intent.vllm, environment)[0], None
+        return script_of(executable.find(intent.vllm, environment), environment), None
     except Trouble as trouble:
         return None, trouble.message
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.plan import dialect
 from safe_vllm.plan.dialect import Dialects
 from safe_vllm.plan.known_bad import KnownBad
 from safe_vllm.plan.known_bad import parse as known_bad_table
-from safe_vllm.verdict import advice_table
-from safe_vllm.verdict.advice import Table
-from safe_vllm.verdict.signatures import Signatures, parse
+
+if TYPE_CHECKING:  # a plan is made, and vLLM started, before anything of the verdict is wanted
+    from safe_vllm.verdict.advice import Table
+    from safe_vllm.verdict.signatures import Signatures
 
 
 @cache
 def signatures() -> Signatures:
     """Return every line of vLLM's that we know."""
+    from safe_vllm.verdict.signatures import parse
+
     return parse(read_data("signatures.yaml"))
 
 
 @cache
 def advice() -> Table:
     """Return what helped against what."""
+    from safe_vllm.verdict import advice_table
+
     return advice_table.parse(read_data("advice.yaml"))
 
 

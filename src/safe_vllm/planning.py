@@ -44,7 +44,7 @@ def as_json_object(prepared: Prepared) -> dict[str, object]:
 def _rung(rung: Rung, prepared: Prepared) -> dict[str, object]:
     return {
         "name": rung.name,
-        "argv": [*prepared.vllm, "serve", *hide(rung.words)],
+        "argv": [*hide(prepared.vllm), "serve", *hide(rung.words)],
         "env": {name: hide_variable(name, value) for name, value in rung.environment},
         "relieves": sorted(RELIEVES[rung.name]),
         "costs": COSTS[rung.name],
@@ -142,4 +142,4 @@ def _changes(above: Rung | None, rung: Rung, plan: Plan) -> Sequence[str]:
 
 def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
     variables = [variable_line(name, value) for name, value in rung.environment]
-    return " ".join([*variables, shlex.join([*vllm, "serve", *hide(rung.words)])])
+    return " ".join([*variables, shlex.join([*hide(vllm), "serve", *hide(rung.words)])])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from safe_vllm.attempt.child import inherited_environment
-from safe_vllm.machine import config_file, executable, profile_files, recorded
+from safe_vllm.machine import config_file, executable, profile_files
 from safe_vllm.machine.facts import Machine
+from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
 from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.intent import Intent, Limits
@@ -48,9 +49,11 @@ def prepare(intent: Intent) -> Prepared:
     config = config_file.config_of(intent.words)
     if intent.machine is None:
         vllm = executable.find(intent.vllm, environment)
-        machine = look(vllm[0], intent.words, environment, config)
+        machine = look(script_of(vllm, environment), intent.words, environment, config)
     else:
         vllm = intent.vllm
+        from safe_vllm.machine import recorded  # seldom needed
+
         machine = recorded.read_with_model(intent.machine, intent.words, environment, config)
     profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
     profile, because = choose(profiles, machine, intent.profile)

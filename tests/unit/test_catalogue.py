@@ -85,3 +85,12 @@ def test_nothing_is_shown_of_a_profile_with_a_mistake(tmp_path: Path, output: st
     path = written(tmp_path, "wrong", "name: wrong\n")
     with pytest.raises(catalogue.Trouble, match=r"wrong\.yaml:1: the key 'description' is missing"):
         catalogue.shown(path, None, output)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_secret_in_a_profile_is_not_shown(tmp_path: Path, output: str) -> None:
+    ladder = "ladder:\n  - rung: no-autotune\n    environment: {HF_TOKEN: k1k1}\n"
+    path = written(tmp_path, "mine", MINE + "environment: {NGC_APIKEY: k1k1, NCCL_DEBUG: INFO}\n" + ladder)
+    text = catalogue.shown(path, None, output)
+    assert "k1k1" not in text
+    assert "NCCL_DEBUG" in text and "INFO" in text and "***" in text

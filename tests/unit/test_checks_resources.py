@@ -120,6 +120,19 @@ def test_a_port_that_is_taken_is_a_problem_and_its_holder_is_named() -> None:
     assert levels(surroundings.port, case(state={"port": None})) == []
 
 
+@pytest.mark.parametrize("written", ["abc", "99999999", "65536", "", "8000.5", "a\nb", "9" * 5000])
+def test_a_port_that_is_none_is_a_problem(written: str) -> None:
+    [(level, text)] = told(surroundings.port, case("m", "--port", written, state={"port": None}))
+    assert level == "problem"
+    assert "is no port" in text and len(text) < 300
+    assert levels(surroundings.port, case("m", f"--port={written}")) == ["problem"]
+
+
+@pytest.mark.parametrize("written", ["0", "80", "65535"])
+def test_a_port_that_is_one_is_looked_at(written: str) -> None:
+    assert levels(surroundings.port, case("m", "--port", written)) == ["ok"]
+
+
 @pytest.mark.parametrize(
     ("release", "expected"),
     [("6.15.0", ["ok"]), ("7.0.1-x", ["ok"]), ("6.8.0-45-generic", ["note"]), ("5.2.1", ["problem"]), (None, [])],

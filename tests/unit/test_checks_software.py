@@ -111,6 +111,14 @@ def test_without_flashinfer_or_cuda_there_is_nothing_to_warn_about() -> None:
     assert levels(flashinfer.usable, case(installed={"torch_cuda": None})) == []
 
 
+def test_a_flashinfer_that_vllm_asks_for_and_that_is_not_there_is_a_warning() -> None:
+    asked = {"pins": {"flashinfer-python": "0.6.12", "torch": "2.11.0"}}
+    [(level, text)] = told(flashinfer.usable, case(installed={"flashinfer": None}, state=asked))
+    assert level == "warning"
+    assert text.startswith("not installed, and vLLM 0.23.0 asks for 0.6.12 | ")
+    assert text.endswith("pip install flashinfer-python==0.6.12")
+
+
 def test_why_a_launch_would_not_start_at_the_top_is_a_warning() -> None:
     ladder = Ladder((Rung("as-asked", ()), Rung("triton", ())))
     plan = Plan("gb200", "", ladder, entry=1, entry_because="known illegal memory access (vllm#46861)")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from safe_vllm.machine.facts import Installation
-from safe_vllm.machine.interpreter import ask, interpreter_of
-from safe_vllm.machine.packages import installation, survey
+from safe_vllm.machine.interpreter import ask, behind, interpreter_of, script_of
+from safe_vllm.machine.packages import installation, plain_version, survey
 
 VENV = "/opt/venv/lib/python3.12/site-packages"
 
@@ -60,6 +60,82 @@ def test_the_interpreter_of_a_script_is(tmp_path: Path, text: str, python: str |
     assert interpreter_of("/opt/venv/bin/vllm", {"PATH": ":/nowhere:/opt/other"}, tmp_path) == python
 
 
+WRAPPED = "#!/bin/sh\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WRAPPED + 'export A=1\nexec /opt/venv/bin/vllm "$@"\n',
+        WRAPPED + '/opt/venv/bin/vllm "$@" # the real one\n',
+        WRAPPED + 'exec "$VENV/bin/vllm" "$@"',
+        WRAPPED + 'exec env A=1 -u B /opt/venv/bin/vllm "$@"',
+        WRAPPED + 'exec /opt/venv/bin/python -m vllm.entrypoints.cli.main "$@"',
+        '#!/usr/bin/env bash\nset -e\nsource /opt/venv/bin/activate\nexec vllm "$@"\n',
+        '#!/bin/bash -e\n. "/opt/venv/bin/activate"\nvllm "$@"\n',
+        WRAPPED + "echo 'it's\nexec /opt/venv/bin/vllm \"$@\"\n",
+    ],
+)
+def test_vllm_behind_a_wrapper_of_shell_is_found(tmp_path: Path, text: str) -> None:
+    script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    write(tmp_path, "/opt/venv/bin/python")
+    vllm(tmp_path, VENV, "0.23.0")
+    write(tmp_path, "/usr/local/bin/vllm", text)
+    assert installation("/usr/local/bin/vllm", {"VENV": "/opt/venv"}, tmp_path).vllm == "0.23.0"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WRAPPED + 'exec /usr/local/bin/vllm "$@"',
+        WRAPPED + 'exec "$NOWHERE/bin/vllm" "$@"',
+        WRAPPED + 'exec /gone/bin/vllm "$@"',
+        WRAPPED + "exec docker run image vllm",
+        "#!/usr/bin/perl\nexec /opt/venv/bin/vllm\n",
+        "#!\n",
+        "",
+    ],
+)
+def test_a_wrapper_that_does_not_tell_leads_nowhere(tmp_path: Path, text: str) -> None:
+    script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    vllm(tmp_path, VENV)
+    write(tmp_path, "/usr/local/bin/vllm", text)
+    assert installation("/usr/local/bin/vllm", {}, tmp_path).vllm is None
+
+
+def test_a_wrapper_is_followed_one_level(tmp_path: Path) -> None:
+    write(tmp_path, "/usr/local/bin/vllm", WRAPPED + "exec /usr/bin/vllm")
+    write(tmp_path, "/usr/bin/vllm", WRAPPED + "exec /opt/venv/bin/vllm")
+    script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    assert behind("/usr/local/bin/vllm", {}, tmp_path) == "/usr/bin/vllm"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("/opt/venv/bin/vllm", "--x"), "/opt/venv/bin/vllm"),
+        (("/usr/bin/env", "X=1", "vllm"), "/opt/venv/bin/vllm"),
+        (("/usr/bin/env", "-i", "-u", "A", "--chdir", "/", "X=1", "Y=", "vllm"), "/opt/venv/bin/vllm"),
+        (("/usr/bin/env", "PATH=/opt/other", "vllm"), "/opt/other/vllm"),
+        (("/usr/bin/env", "X=1", "/opt/other/vllm"), "/opt/other/vllm"),
+        (("/usr/bin/env", "env", "vllm"), "/opt/venv/bin/vllm"),
+        (("/usr/bin/env", "nothing-like-it"), "/usr/bin/env"),
+        (("/usr/bin/env",), "/usr/bin/env"),
+    ],
+)
+def test_what_env_runs_is_the_command(tmp_path: Path, words: tuple[str, ...], found: str) -> None:
+    for place in ("/opt/venv/bin/vllm", "/opt/other/vllm"):
+        write(tmp_path, place)
+    assert script_of(words, {"PATH": "/opt/venv/bin"}, tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("written", "version"), [("v0.23.0", "0.23.0"), ("0.23.0", "0.23.0"), ("version-1", "version-1"), (None, None)]
+)
+def test_a_version_may_be_written_like_a_tag(written: str | None, version: str | None) -> None:
+    assert plain_version(written) == version
+
+
 def test_an_interpreter_is_its_own_interpreter() -> None:
     assert interpreter_of("/usr/bin/python3.12", {}) == "/usr/bin/python3.12"
 
@@ -72,6 +148,12 @@ def test_a_virtual_environment_is_read(tmp_path: Path) -> None:
     write(tmp_path, f"{VENV}/flashinfer_python-0.6.12.dist-info/METADATA")
     expected = Installation("/opt/venv/bin/python3", "0.32.0", "2.11.0+cu129", "12.9", "0.6.12")
     assert installation(path, {}, tmp_path) == expected
+
+
+def test_a_build_from_a_tag_has_the_version_of_a_release(tmp_path: Path) -> None:
+    path = script(tmp_path, "/opt/venv/bin/vllm", "#!/opt/venv/bin/python3")
+    vllm(tmp_path, VENV, "v0.23.0")
+    assert installation(path, {}, tmp_path).vllm == "0.23.0"
 
 
 def test_a_cpu_build_under_another_name_is_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,37 @@ def test_whatever_a_machine_has_comes_back() -> None:
             BARE + ', "model": {"weight_format": "nvpf4"}}',
             "f.json: model.weight_format: unknown value 'nvpf4', did you mean 'nvfp4'?; correct the value",
         ),
+        (
+            '{"architecture": " "}',
+            "f.json: architecture: expected what `uname -m` prints, such as x86_64; correct the value",
+        ),
+        *(
+            (
+                BARE + f', "gpus": [{{"name": "a"}}, {{"name": "a", "memory_mib": {memory}}}]}}',
+                "f.json: gpus[1].memory_mib: expected a number of MiB from 1 to 1000000000; correct the value",
+            )
+            for memory in (-1, 0, 10**10, "1" + "0" * 400)
+        ),
+        *(
+            (
+                BARE + f', "gpus": [{{"name": "a", "compute_capability": "{capability}"}}]}}',
+                "f.json: gpus[0].compute_capability: expected major and minor, such as 10.0, "
+                f'got "{capability}"; correct the value',
+            )
+            for capability in ("abc", "", "10", "10.0a", "-1.0")
+        ),
+        (
+            BARE + ', "model": {"kv_heads": -8}}',
+            "f.json: model.kv_heads: expected a number from 0 to 1000000000; correct the value",
+        ),
+        (
+            BARE + ', "gpus": [{"name": "a", "memory_mib": ' + "9" * 5000 + "}]}",
+            "f.json: not a record of a machine: a number or a nesting without measure; check the file",
+        ),
+        (
+            BARE + ', "model": ' + '{"a":' * 100_000,
+            "f.json: not a record of a machine: a number or a nesting without measure; check the file",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_to_do(text: str, message: str) -> None:
@@ -129,6 +161,36 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_bytes(b"\xff")
     with pytest.raises(Trouble, match=r"odd\.json: cannot be read: not UTF-8 text; name a file"):
         read(str(tmp_path / "odd.json"))
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path, deadline: None) -> None:
+    os.mkfifo(tmp_path / "fifo.json")
+    with pytest.raises(Trouble, match=r"fifo\.json: cannot be read: it is a FIFO; name a file"):
+        read(str(tmp_path / "fifo.json"))
+
+
+@pytest.mark.parametrize(
+    ("stated", "flag", "weight_format"),
+    [
+        ("bf16", "--quantization=fp8", "fp8"),
+        ("bf16", "-q mxfp8", "mxfp8"),
+        ("nvfp4", "--quantization fp8", "nvfp4"),
+        ("bf16", "--quantization compressed-tensors", "bf16"),
+        ("bf16", "", "bf16"),
+    ],
+)
+def test_a_recorded_model_of_plain_weights_is_quantised_by_the_flag(
+    tmp_path: Path, stated: str, flag: str, weight_format: str
+) -> None:
+    path = tmp_path / "f.json"
+    path.write_text(BARE + f', "model": {{"experts": 8, "weight_format": "{stated}"}}}}')
+    model = read_with_model(str(path), ("m", *flag.split()), {}).model
+    assert model is not None
+    assert (model.experts, model.weight_format) == (8, weight_format)
+
+
+def test_a_version_that_is_written_like_a_tag_is_the_version() -> None:
+    assert parse(BARE + ', "installation": {"vllm": "v0.23.0"}}', "f.json").installation.vllm == "0.23.0"
 
 
 def test_a_model_that_is_not_recorded_is_looked_for_here(tmp_path: Path) -> None:

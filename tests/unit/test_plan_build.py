@@ -21,7 +21,7 @@ from safe_vllm.verdict.evidence import SUSPECTS
 
 GRACE = Machine(
     "aarch64",
-    installation=Installation(vllm="0.23.0", torch="2.11.0", torch_cuda="12.9"),
+    installation=Installation(vllm="0.23.0", torch="2.11.0", torch_cuda="12.9", flashinfer="0.6.8.post1"),
     cuda12_libraries=("/usr/local/cuda/targets/sbsa-linux/lib", "/usr/local/cuda/lib64"),
     has_driver=True,
 )
@@ -139,7 +139,7 @@ def test_the_cuda_library_path_is_not_set_where_it_does_nothing(machine: Machine
 def test_rungs_that_only_variables_nobody_reads_would_tell_apart_are_one() -> None:
     made = plan(f"m {OFF}")
     assert list(commands(made)) == ["as-asked", "triton"]
-    assert left_out(made)["no-autotune"] == "it would change nothing: same command as as-asked"
+    assert left_out(made)["no-autotune"] == "autotune is off already: same command as as-asked"
     assert CARD.items() <= variables(made, "triton").items()
 
 
@@ -279,7 +279,7 @@ def test_a_command_that_was_run_above_the_refused_rung_is_not_run_again() -> Non
 
 def test_autotune_is_off_by_default_in_one_release() -> None:
     made = plan("m", machine=with_vllm("0.21.0"))
-    assert left_out(made)["no-autotune"] == "it would change nothing: same command as as-asked"
+    assert left_out(made)["no-autotune"] == "autotune is off already: same command as as-asked"
     assert list(commands(plan("m -O3", machine=with_vllm("0.21.0")))) == ["as-asked", "no-autotune", "triton"]
     assert list(commands(plan("m -O1", machine=with_vllm("0.22.0")))) == ["as-asked", "no-autotune", "triton"]
 

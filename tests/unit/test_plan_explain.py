@@ -42,7 +42,7 @@ def test_a_variable_that_holds_a_secret_is_named_and_not_shown() -> None:
     before, after = rung("m", HF_TOKEN="one"), rung("m", HF_TOKEN="two", PROXY="http://me:pw@host", X_KEY="k")
     assert difference(before, after) == (
         "  HF_TOKEN=*** -> HF_TOKEN=***",
-        "+ PROXY=http://***@host",
+        "+ PROXY='http://***@host'",
         "+ X_KEY=***",
     )
 

@@ -225,3 +225,114 @@ def test_variables_without_effect_are_named_with_the_reason() -> None:
 
 def test_what_auto_resolves_to_is_told() -> None:
     assert "MoE backend auto is flashinfer_trtllm here (bf16 experts, compute capability 10.0)" in plan(("m",)).notes
+
+
+def installed(**changes: str | None) -> Machine:
+    return replace(B200, installation=replace(B200.installation, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("capability", "reason"),
+    [
+        ("8.9", "vLLM tunes FlashInfer from compute capability 9.0 on, and this GPU has 8.9"),
+        ("8.0", "vLLM tunes FlashInfer from compute capability 9.0 on, and this GPU has 8.0"),
+        ("9.0", None),
+        ("10.0", None),
+        ("12.1", None),
+        ("odd", None),
+    ],
+)
+def test_where_vllm_never_tunes_there_is_no_rung_without_tuning(capability: str, reason: str | None) -> None:
+    made = plan(("m",), with_model("bf16", capability))
+    assert {left.name: left.because for left in made.ladder.left_out}.get("no-autotune") == reason
+
+
+def test_without_flashinfer_nothing_is_tuned_and_what_auto_is_is_not_known() -> None:
+    made = plan(("m",), installed(flashinfer=None))
+    assert because(made, "no-autotune") == "FlashInfer is not installed, so nothing is tuned"
+    assert not [note for note in made.notes if "MoE backend auto" in note]
+    # a build for the CPU has no use for it, and an installation that was not found may have it
+    assert rung(plan(("m",), installed(flashinfer=None, torch_cuda=None)), "no-autotune")
+    assert rung(plan(("m",), installed(flashinfer=None, vllm=None)), "no-autotune")
+
+
+def test_a_rung_that_asks_for_what_auto_is_says_so_beside_the_profiles_note() -> None:
+    same = "MoE backend auto is triton here already, as a rule"
+    hopper = with_model("bf16", "9.0")
+    assert rung(plan(("m",), hopper), "triton").note == same
+    assert rung(plan(("m",), hopper, triton={"note": "careful"}), "triton").note == f"careful; {same}"
+    assert rung(plan(("m", "--moe-backend", "flashinfer_cutlass"), hopper), "triton").note is None
+    assert rung(plan(("m",)), "triton").note is None
+
+
+@pytest.mark.parametrize(
+    ("words", "vllm", "capability", "auto"),
+    [
+        ((), "0.23.0", "10.0", "flashinfer_trtllm"),
+        (("--enable-eplb",), "0.23.0", "10.0", None),
+        (("--enable-eplb",), "0.33.0", "10.3", None),
+        (("--no-enable-eplb",), "0.33.0", "10.3", "flashinfer_trtllm"),
+        (("--enable-lora",), "0.23.0", "10.0", "triton"),
+        (("--enable-lora",), "0.25.1", "12.0", "triton"),
+        (("--enable-lora",), "0.26.0", "10.0", None),
+        (("--enable-lora",), "0.32.0", "12.0", "triton"),
+        (("--enable-lora", "--enable-eplb"), "0.19.1", "10.0", "triton"),
+    ],
+)
+def test_balanced_experts_and_adapters_change_what_auto_is(
+    words: tuple[str, ...], vllm: str, capability: str, auto: str | None
+) -> None:
+    made = plan(("m", *words), with_model("bf16", capability, vllm))
+    told = [note.split()[4] for note in made.notes if note.startswith("MoE backend auto is ")]
+    assert told == ([auto] if auto else [])
+
+
+@pytest.mark.parametrize(
+    ("environment", "entry"),
+    [
+        ({}, 0),
+        ({"VLLM_DP_SIZE": "1"}, 0),
+        ({"VLLM_DP_SIZE": "2"}, 1),
+        ({"VLLM_DP_RANK": "0"}, 1),
+        ({"VLLM_DP_RANK": "0", "VLLM_DP_SIZE": "1"}, 0),
+        ({"VLLM_DP_MASTER_PORT": "1"}, 0),
+    ],
+)
+def test_data_parallelism_of_the_environment_counts_for_what_is_known(environment: dict[str, str], entry: int) -> None:
+    machine = replace(B200, installation=replace(B200.installation, vllm="0.23.0", flashinfer="0.6.12"))
+    assert plan(("m", "-ep"), machine, environment).entry == entry
+
+
+def test_the_rung_to_start_with_gives_the_report_for_its_reason() -> None:
+    machine = replace(B200, installation=replace(B200.installation, vllm="0.23.0", flashinfer="0.6.12"))
+    made = plan(("m", "-ep", "-dp", "2"), machine, no_autotune={"because": "the profile's"})
+    start = made.ladder.rungs[made.entry]
+    assert (start.name, start.because) == ("no-autotune", "it avoids a known GPU core dump in MoE autotune")
+    assert start.links == (
+        "https://github.com/vllm-project/vllm/issues/46083",
+        "https://github.com/vllm-project/vllm/pull/45002",
+    )
+    unknown = plan(("m",), machine, no_autotune={"because": "the profile's"})
+    assert rung(unknown, "no-autotune").because == "the profile's"
+
+
+def test_a_backend_that_a_report_chose_has_the_report_for_its_reason() -> None:
+    machine = with_model("mxfp4", "10.3")
+    made = plan(("m",), machine, triton={"because": "the profile's"})
+    assert rung(made, "triton").words[-1] == "marlin"
+    assert rung(made, "triton").because == "it avoids a known MoE autotune that takes hours"
+    assert rung(made, "triton").links == ("https://github.com/vllm-project/vllm/issues/58031",)
+
+
+def test_the_flag_says_what_the_weights_are_where_the_files_are_not_here() -> None:
+    machine = replace(B200, model=None)
+    made = plan(("org/Qwen3-30B-A3B", "--quantization", "modelopt_fp4"), machine)
+    assert rung(made, "triton").words[-1] == "cutlass"
+    assert any("with nvfp4 experts" in note for note in made.notes)
+
+
+def test_a_config_file_that_was_not_read_is_noted() -> None:
+    note = "the --config file cannot be read as settings, or is too much: what it says is not in this plan"
+    assert note in plan(("m", "--config", "f.yaml")).notes
+    assert note not in plan(("m", "--config", "f.yaml"), config={"a": 1}).notes
+    assert note not in plan(("m", "--config=f.yaml")).notes

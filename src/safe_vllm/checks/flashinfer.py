@@ -86,7 +86,10 @@ def usable(case: Case) -> Iterator[Finding]:
         return
     if installed.flashinfer is None:
         why = "vLLM does without it: no TRT-LLM kernels, no autotune, often slower attention"
-        yield Finding("flashinfer", "note", "not installed", why, "pip install the version that vLLM asks for")
+        pin = condition.pins.get("flashinfer-python")
+        what = f"not installed, and vLLM {installed.vllm} asks for {pin}" if pin else "not installed"
+        do = f"pip install flashinfer-python=={pin}" if pin else "pip install the version that vLLM was tested with"
+        yield Finding("flashinfer", "warning" if pin else "note", what, why, do)
         return
     has_cubin = installed.flashinfer_cubin or case.environment.get("VLLM_HAS_FLASHINFER_CUBIN", "0") not in ("", "0")
     lacks = [] if has_cubin or condition.nvcc else ["nvcc (or flashinfer-cubin)"]

@@ -14,12 +14,21 @@ ENDINGS_SINCE = (6, 15)
 
 https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/pidfd.h?h=v6.15
 """
+LARGEST_PORT = 65535
+LONGEST = 100
+"""Characters that are shown of what was written."""
 PIDFDS_SINCE = (5, 3)
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 
 def port(case: Case) -> Iterator[Finding]:
     """Tell whether the server's address is free."""
+    asked = case.reading.setting("--port")
+    number = case.reading.number("--port")
+    if asked.value is not None and (number is None or number > LARGEST_PORT):
+        what, why = f"--port {str(asked.value)[:LONGEST]!r} is no port", "vLLM ends with an error after all its imports"
+        yield Finding("port", "problem", what, why, f"name a port from 0 to {LARGEST_PORT}")
+        return
     found = case.state.port
     if found is None:
         return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -18,6 +19,8 @@ from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import Intent
 
+UNWRITTEN = 1
+"""As other commands end that cannot write their output."""
 INTERRUPTED = 130
 """As a shell tells of a command that Ctrl-C ended; ``serve`` has a status of its own for that."""
 
@@ -157,11 +160,28 @@ def run(words: list[str]) -> int:
         return int(Status.USAGE)
     except click.exceptions.Exit as ending:
         return ending.exit_code
-    except Exception:  # noqa: BLE001  the funnel: whatever arrives here is a bug of ours
+    except Exception as error:  # noqa: BLE001  the funnel: whatever arrives here is a bug of ours
+        if isinstance(error, OSError) and _is_of_output(error):
+            return _without_output(error)
         _complain("this is a bug in safe-vllm; please report the lines below")
         traceback.print_exc()
         return int(Status.BUG)
 
 
+def _is_of_output(error: OSError) -> bool:
+    """Return whether it was click that could not write; a reader that went away it takes care of itself."""
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    return str(last.f_globals.get("__name__", "")).startswith("click.")
+
+
+def _without_output(trouble: OSError) -> int:
+    """Say that the output was lost, and see to it that Python does not try once more at the end."""
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    _complain(f"standard output cannot be written: {(trouble.strerror or '').lower()}; make room, or write elsewhere")
+    return UNWRITTEN
+
+
 def _complain(text: str) -> None:
-    print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201
+    with suppress(OSError):
+        print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -75,11 +75,24 @@ def load(text: str | bytes, *, where: str, may_repeat: bool = False) -> object:
     """Return the one document in ``text``. ``where`` names the file in messages; raises ``Trouble``.
 
     ``may_repeat``: of a key that is there twice the last one counts, for files that are not ours to complain about.
+    They are refused where they are too deep or too large, as by ``load_with_lines``.
     """
     try:
-        return yaml.load(text, Loader=_LenientLoader if may_repeat else _StrictLoader)
+        return _lenient(text, where) if may_repeat else yaml.load(text, Loader=_StrictLoader)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise _trouble(error, where) from error
+
+
+def _lenient(text: str | bytes, where: str) -> object:
+    loader = _LenientLoader(text)
+    try:
+        node = loader.get_single_node()
+        for count, (place, _) in enumerate(_lines(node, (), 0)):
+            if len(place) > DEPTH_LIMIT or count > SIZE_LIMIT:
+                raise Trouble(f"{where}: nested too deeply, or too many values", hint="write it out")
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def load_with_lines(text: str | bytes, *, where: str) -> tuple[object, dict[Place, int]]:
@@ -137,4 +150,4 @@ def dump(value: object) -> str:
 
 def read_data(name: str) -> object:
     """Return what the file ``name``, shipped in ``safe_vllm/data``, holds."""
-    return load(resources.files("safe_vllm.data").joinpath(name).read_bytes(), where=name)
+    return load(Path(__file__).with_name(name).read_bytes(), where=name)  # importlib.resources is slow to import

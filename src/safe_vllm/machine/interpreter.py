@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
 
 from safe_vllm.machine.rooted import below, exists, text_of
 
@@ -18,6 +19,58 @@ LAYOUTS = (
 """Where an installation prefix keeps its packages; the last three are Debian's."""
 
 ASK_TIMEOUT_S = 5.0
+LONGEST_WRAPPER = 8192
+
+
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+OPTIONS_WITH_VALUE = ("-u", "-C", "--unset", "--chdir")
+"""Of ``env``."""
+
+
+def script_of(words: Sequence[str], environment: Mapping[str, str], root: Path = Path("/")) -> str:
+    """Return what a command runs in the end: ``env NAME=value vllm`` runs vLLM."""
+    left, variables = list(words), dict(environment)
+    while left and Path(left[0]).name == "env":
+        left.pop(0)
+        while left and (left[0].startswith("-") or "=" in left[0]):
+            word = left.pop(0)
+            name, is_set, value = word.partition("=")
+            if word in OPTIONS_WITH_VALUE:
+                del left[:1]
+            elif is_set and not word.startswith("-"):
+                variables[name] = value
+    name = left[0] if left else words[0]
+    return name if "/" in name else _on_path(name, variables, root) or words[0]
+
+
+def behind(script: str, environment: Mapping[str, str], root: Path = Path("/")) -> str:
+    """Return the script that a wrapper of a few lines of shell runs instead of itself; else the script."""
+    text = text_of(below(root, script), LONGEST_WRAPPER) or ""
+    first, _, rest = text.partition("\n")
+    names = [Path(word).name for word in first.removeprefix("#!").split() if not word.startswith("-")]
+    is_shell = next((name for name in names if name != "env"), "") in SHELLS
+    if not first.startswith("#!") or not is_shell or _from_exec(rest, script):
+        return script
+    return next(filter(None, _started(rest, script, environment, root)), script)
+
+
+def _started(text: str, script: str, environment: Mapping[str, str], root: Path) -> Iterator[str | None]:
+    """Yield what the lines of a wrapper run, if it is vLLM or a Python, by its path."""
+    import shlex  # only for wrappers
+
+    search = environment
+    for line in text.splitlines():
+        try:
+            words = [Template(word).safe_substitute(environment) for word in shlex.split(line, comments=True)]
+        except ValueError:
+            continue
+        if len(words) > 1 and words[0] in ("source", ".") and words[1].endswith("/bin/activate"):
+            search = {**environment, "PATH": words[1].removesuffix("/activate")}
+        words = words[1:] if words[:1] == ["exec"] else words
+        found = script_of(words, search, root) if words and words[0] in ("env", "vllm") else (words or [""])[0]
+        is_meant = Path(found).name == "vllm" or Path(found).name.startswith("python")
+        if is_meant and found.startswith("/") and found != script and exists(below(root, found)):
+            yield found
 
 
 def interpreter_of(script: str, environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
@@ -33,7 +86,7 @@ def interpreter_of(script: str, environment: Mapping[str, str], root: Path = Pat
         name = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
         words = [name if name.startswith("/") else _on_path(name, environment, root) or ""]
         name = Path(name).name
-    if name in ("sh", "bash", "dash"):
+    if name in SHELLS:
         return _from_exec(rest, script)
     return words[0] if name.startswith("python") and words[0] else None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.machine.facts import Installation
-from safe_vllm.machine.interpreter import ask, interpreter_of, package_directories
+from safe_vllm.machine.interpreter import ask, behind, interpreter_of, package_directories
 from safe_vllm.machine.rooted import below, exists, text_of
 
 VERSION = r"^(?:__version__|version)\s*(?::[^=\n]*)?=\s*(?:version\s*=\s*)?['\"]([^'\"]+)"
@@ -49,6 +49,7 @@ def installation(script: str | None, environment: Mapping[str, str], root: Path 
 
 def survey(script: str | None, environment: Mapping[str, str], root: Path = Path("/")) -> Survey:
     """Return what is installed for the interpreter of the ``vllm`` script (an absolute, resolved path)."""
+    script = behind(script, environment, root) if script else None
     python = interpreter_of(script, environment, root) if script else None
     if script is None or python is None:
         return Survey(Installation(python))
@@ -65,7 +66,7 @@ def installed_in(python: str, directories: Iterable[Path], root: Path = Path("/"
     cuda = _match(CUDA, torch)
     versions = Installation(
         python=python,
-        vllm=_vllm(places, metadata),
+        vllm=plain_version(_vllm(places, metadata)),
         torch=_match(VERSION, torch),
         torch_cuda=cuda,
         flashinfer=_match(VERSION, _first(places, FLASHINFER)) or _named(metadata, "flashinfer_python"),
@@ -75,6 +76,11 @@ def installed_in(python: str, directories: Iterable[Path], root: Path = Path("/"
         cuda_runtime=_runtime(metadata, cuda) if cuda else None,
     )
     return Survey(versions, places)
+
+
+def plain_version(version: str | None) -> str | None:
+    """Return a version as everybody else writes it; builds from a tag may be called ``v0.23.0``."""
+    return re.sub(r"^v(?=\d)", "", version) if version else None
 
 
 def _each_once(places: Iterable[Path]) -> Iterator[Path]:

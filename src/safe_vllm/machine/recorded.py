@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -15,17 +15,28 @@ from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.facts import Machine, WeightFormat
 from safe_vllm.machine.model import shape
 from safe_vllm.machine.model_flags import asked
+from safe_vllm.machine.packages import plain_version
+from safe_vllm.machine.schemes import UNKNOWN
+from safe_vllm.machine.weights import ONLINE
 
 VERSION = 1
 """Of the form of these files."""
+LARGEST = 10**9
+"""No count and no number of MiB is above."""
+CAPABILITY = re.compile(r"\d{1,3}\.\d{1,3}", re.ASCII)
 
 
 def read(path: str) -> Machine:
     """Return the machine that a file describes. Raises Trouble with the place in it."""
     try:
+        # <(…) of a shell is a FIFO, and answers; another may never
+        if Path(path).is_fifo() and not path.startswith(("/dev/", "/proc/")):
+            raise _trouble(f"{path}: cannot be read: it is a FIFO", "name a file of recorded facts")
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with a NUL in it
+        reason = getattr(error, "strerror", None) or (
+            "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        )
         raise _trouble(f"{path}: cannot be read: {reason}", "name a file of recorded facts") from None
     return parse(text, path)
 
@@ -33,9 +44,17 @@ def read(path: str) -> Machine:
 def read_with_model(
     path: str, words: Sequence[str], environment: Mapping[str, str], config: Mapping[str, object] | None = None
 ) -> Machine:
-    """Return a recorded machine; a model that the file does not describe is looked for on this machine."""
-    machine = read(path)
-    return machine if machine.model else replace(machine, model=shape(asked(words, config), environment))
+    """Return a recorded machine; a model that the file does not describe is looked for on this machine.
+
+    ``--quantization`` counts for a recorded model too, where its weights are not quantised already.
+    """
+    machine, flags = read(path), asked(words, config)
+    if machine.model is None:
+        return replace(machine, model=shape(flags, environment))
+    weight_format, block_size = ONLINE.get(flags.quantization or "", UNKNOWN)
+    if weight_format is None or machine.model.weight_format not in (None, "bf16"):
+        return machine
+    return replace(machine, model=replace(machine.model, weight_format=weight_format, block_size=block_size))
 
 
 def parse(text: str, where: str) -> Machine:
@@ -57,9 +76,29 @@ def parse(text: str, where: str) -> Machine:
         raise _trouble(f"{where}: version: expected {VERSION}, got {json.dumps(found)}", f'write "version": {VERSION}')
     _check_keys(content, Machine, where, "")
     try:
-        return msgspec.convert(content, Machine)
+        machine = msgspec.convert(content, Machine)
     except msgspec.ValidationError as error:
         raise _trouble(f"{where}: {_sentence(str(error))}", "correct the value") from None
+    if wrong := next(_wrong(machine), None):
+        raise _trouble(f"{where}: {wrong}", "correct the value")
+    installed = machine.installation
+    return replace(machine, installation=replace(installed, vllm=plain_version(installed.vllm)))
+
+
+def _wrong(machine: Machine) -> Iterator[str]:
+    """Yield the values that have the right type and are none all the same, each with its place."""
+    if not machine.architecture.strip():
+        yield "architecture: expected what `uname -m` prints, such as x86_64"
+    for at, gpu in enumerate(machine.gpus):
+        if gpu.memory_mib is not None and not 0 < gpu.memory_mib <= LARGEST:
+            yield f"gpus[{at}].memory_mib: expected a number of MiB from 1 to {LARGEST}"
+        if gpu.compute_capability is not None and not CAPABILITY.fullmatch(gpu.compute_capability):
+            found = json.dumps(gpu.compute_capability[:20])
+            yield f"gpus[{at}].compute_capability: expected major and minor, such as 10.0, got {found}"
+    for field in fields(machine.model) if machine.model else ():
+        value = getattr(machine.model, field.name)
+        if type(value) is int and not 0 <= value <= LARGEST:
+            yield f"model.{field.name}: expected a number from 0 to {LARGEST}"
 
 
 def as_json(machine: Machine) -> str:

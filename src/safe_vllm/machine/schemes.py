@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from safe_vllm.machine.facts import WeightFormat
-from safe_vllm.machine.modules import covers
+from safe_vllm.machine.modules import covers, few
 
 Settings = Mapping[str, Any]
 """As they are in a JSON file that somebody else wrote: nothing about their types is certain."""
@@ -42,6 +42,7 @@ def compressed(settings: Settings, layers: Sequence[str]) -> Weights:
     groups = [group for group in inner(settings, "config_groups").values() if isinstance(group, dict)]
     if not groups:
         return PACKED.get(str(settings.get("format")), UNKNOWN)
+    few([target for group in groups for target in strings(group, "targets")])
     chosen = [_group_of(layer, groups) for layer in layers]
     return agreed(_scheme(group, str(group.get("format") or settings.get("format"))) for group in chosen if group)
 
@@ -50,6 +51,7 @@ def quark(settings: Settings, layers: Sequence[str]) -> Weights:
     """Return what the schemes for these layers agree on."""
     named = inner(settings, "layer_quant_config")
     every = inner(settings, "global_quant_config")
+    few([*named])
     chosen = [next((inner(named, name) for name in named if covers(name, layer)), every) for layer in layers]
     return agreed(map(_quark_scheme, chosen))
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from safe_vllm.machine.modules import covers, layers_of
+from safe_vllm.machine.modules import TooComplex, covers, few, layers_of
 from safe_vllm.machine.schemes import (
     MXFP4,
     MXFP8,
@@ -93,11 +93,19 @@ def weights(checkpoint: Checkpoint, asked: str | None = None, load_format: str |
         return UNKNOWN
     if checkpoint.quantization is None:
         return ONLINE.get(asked, UNKNOWN) if asked else UNQUANTISED
+    try:
+        return _told(checkpoint)
+    except TooComplex:
+        return UNKNOWN
+
+
+def _told(checkpoint: Checkpoint) -> Weights:
+    """Return what the settings of a quantised model say. Raises TooComplex."""
     settings = _flat(checkpoint)
     if _has_deepseeks_fp4_experts(checkpoint.config):
         return NVFP4 if str(settings.get("moe_quant_algo")).upper() == "NVFP4" else MXFP4
     layers = layers_of(checkpoint.has_experts, checkpoint.layers)
-    ignored = _ignored(settings)
+    ignored = few(_ignored(settings))
     if sum(any(covers(entry, layer) for entry in ignored) for layer in layers) * 2 > len(layers):
         return UNQUANTISED
     method = str(settings.get("quant_method") or inner(settings, "producer").get("name"))

@@ -9,15 +9,17 @@ from safe_vllm.machine.facts import Machine, ModelShape
 from safe_vllm.plan import variables
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.edit import Config, Words
-from safe_vllm.plan.entry import entry_of, known_fault
+from safe_vllm.plan.entry import entry_of, explained, known_fault
+from safe_vllm.plan.flags import read
+from safe_vllm.plan.grammar import QUANTIZATION
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.known_bad import KnownBad
-from safe_vllm.plan.ladder import AS_ASKED, Ladder, LeftOut, Plan, Rung
+from safe_vllm.plan.ladder import AS_ASKED, NO_AUTOTUNE, Ladder, LeftOut, Plan, Rung
 from safe_vllm.plan.model_name import guessed, name_in
 from safe_vllm.plan.notes import notes
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.scene import Scene
-from safe_vllm.plan.settings import with_moe_backend
+from safe_vllm.plan.settings import autotune, with_moe_backend
 from safe_vllm.plan.steps import stepped
 
 
@@ -41,6 +43,7 @@ def make_plan(
     scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene))
     ladder = _ladder(intent.words, scene, without)
     entry, entry_because = entry_of(ladder, ladder.rungs[0].words, scene)
+    ladder = explained(ladder, entry, scene)
     set_by_us = {name for rung in ladder.rungs for name, _ in rung.environment}
     remarks = notes(ladder.rungs[0].words, scene)
     return Plan(profile.name, because, ladder, entry, entry_because, scene.unread(set_by_us), remarks)
@@ -49,8 +52,8 @@ def make_plan(
 def _model(words: Words, machine: Machine, config: Config) -> ModelShape:
     if machine.model is not None:
         return machine.model
-    name = name_in(words, config)
-    return guessed(name) if name else ModelShape()
+    name, asked = name_in(words, config), read(words, config).setting(QUANTIZATION).value
+    return guessed(name or "", str(asked) if asked else None) if name or asked else ModelShape()
 
 
 def _at_the_top(words: Words, scene: Scene) -> Words:
@@ -70,7 +73,7 @@ def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
             left_out.append(rung)
             continue
         if twin := next((above for above in rungs if _is_same(above, rung, scene)), None):
-            left_out.append(LeftOut(entry.rung, f"it would change nothing: same command as {twin.name}"))
+            left_out.append(LeftOut(entry.rung, _why_twin(twin, rung, scene)))
         else:
             rungs.append(rung)
         if rung.name not in without:
@@ -83,6 +86,12 @@ def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
 def _without_backend(last: Rung, scene: Scene) -> Rung:
     """Return what is left of the first rung when the backend that it asked for was refused."""
     return replace(last, words=with_moe_backend(last.words, "auto", scene.config))
+
+
+def _why_twin(above: Rung, below: Rung, scene: Scene) -> str:
+    is_off = autotune(above.words, scene.config, scene.dialect.levels_without_autotune).value is False
+    reason = "autotune is off already" if below.name == NO_AUTOTUNE and is_off else "it would change nothing"
+    return f"{reason}: same command as {above.name}"
 
 
 def _is_same(above: Rung, below: Rung, scene: Scene) -> bool:

@@ -115,6 +115,8 @@ class Dialect:
         data_parallel: bool = False,
         expert_parallel: bool = False,
         in_blocks: bool | None = None,
+        lora: bool = False,
+        expert_balancing: bool = False,
         environment: Collection[str] = (),
     ) -> str | None:
         """Return what the backend ``auto`` resolves to as a rule; ``None``: not known. ``environment``: names set."""
@@ -127,6 +129,8 @@ class Dialect:
                 and entry.data_parallel in (None, data_parallel)
                 and entry.expert_parallel in (None, expert_parallel)
                 and entry.in_blocks in (None, in_blocks)
+                and entry.lora in (None, lora)
+                and entry.expert_balancing in (None, expert_balancing)
             ):
                 return entry.backend if not any(name in environment for name in entry.unless_set) else None
         return None

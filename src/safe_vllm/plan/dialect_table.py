@@ -113,6 +113,8 @@ class AutoBackend(Backend, frozen=True):
     data_parallel: bool | None = None
     expert_parallel: bool | None = None
     in_blocks: bool | None = None
+    lora: bool | None = None
+    expert_balancing: bool | None = None
     unless_set: tuple[str, ...] = ()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from safe_vllm.plan.edit import Words
 from safe_vllm.plan.flags import read
-from safe_vllm.plan.grammar import DATA_PARALLEL, EXPERT_PARALLEL
+from safe_vllm.plan.grammar import EXPERT_PARALLEL
 from safe_vllm.plan.known_bad import Combination, KnownBad, sentence, worst
 from safe_vllm.plan.ladder import RUNG_NAMES, Ladder
 from safe_vllm.plan.scene import Scene
@@ -23,7 +25,7 @@ def combination(words: Words, scene: Scene) -> Combination:
         moe_backend=scene.backend(words) if _runs_experts(words, scene) else None,
         weight_format=scene.model.weight_format,
         autotunes=autotune(words, scene.config, scene.dialect.levels_without_autotune).value is not False,
-        data_parallel=(reading.number(DATA_PARALLEL) or 1) > 1,
+        data_parallel=scene.is_data_parallel(words),
         expert_parallel=reading.setting(EXPERT_PARALLEL).value is True,
         speculates=drafter_method(words, scene.config) is not None,
     )
@@ -43,6 +45,15 @@ def entry_of(ladder: Ladder, words: Words, scene: Scene) -> tuple[int, str | Non
     # where that rung is left out, the one above it avoids a part of what is known
     place = max(place for place, name in enumerate(names) if RUNG_NAMES.index(name) <= wanted)
     return (place, sentence(scene.bad, combination(words, scene), names[place])) if place else (0, None)
+
+
+def explained(ladder: Ladder, entry: int, scene: Scene) -> Ladder:
+    """Return the ladder in which the rung to start with says why it is that one: a report, not the profile."""
+    if scene.bad is None or not entry:
+        return ladder
+    links = tuple(dict.fromkeys(link for link in (scene.bad.link, scene.bad.verified_by) if link))
+    start = replace(ladder.rungs[entry], because=f"it avoids a known {scene.bad.fault}", links=links)
+    return replace(ladder, rungs=(*ladder.rungs[:entry], start, *ladder.rungs[entry + 1 :]))
 
 
 def _runs_experts(words: Words, scene: Scene) -> bool:

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from safe_vllm.plan.flags import Occurrence, scan
 from safe_vllm.plan.grammar import SAFETY_FLAGS
 from safe_vllm.plan.ladder import Ladder, Rung
-from safe_vllm.plan.secrets import hide, hide_variable
+from safe_vllm.plan.secrets import HIDDEN, hide, hide_variable
 
 
 def difference(before: Rung, after: Rung, unread: Collection[str] = ()) -> tuple[str, ...]:
@@ -26,7 +26,8 @@ def ladder_line(ladder: Ladder) -> str:
 def variable_line(name: str, value: str, unread: Collection[str] = ()) -> str:
     """Return ``NAME=value`` as far as it may be shown, and whether anybody reads it."""
     remark = " (not read by the installed version)" if name in unread else ""
-    return f"{name}={hide_variable(name, shlex.quote(value))}{remark}"
+    shown = hide_variable(name, value)
+    return f"{name}={shown if shown == HIDDEN else shlex.quote(shown)}{remark}"
 
 
 def _flag_lines(name: str, before: Sequence[str], after: Sequence[str]) -> Iterator[str]:

@@ -20,9 +20,10 @@ FORMATS: tuple[tuple[str, WeightFormat], ...] = (
     (r"w4a16|int4|awq|gptq|autoround|kimi-k2(?:-thinking|\.[5-9])", "int4"),
     (r"w8a8|int8", "int8"),
     (r"(?<![a-z])bf16$", "bf16"),
-    (r"fp8|deepseek-(?:v3|r1)(?!.*(?:distill|qwen|llama))|kimi-k2|minimax-m2", "fp8"),
+    (r"(?<!v4-)fp8|deepseek-(?:v3|r1)(?!.*(?:distill|qwen|llama))|kimi-k2|minimax-m2", "fp8"),
 )
-"""Beginnings with the rarer word. The last rows name families whose original weights are quantised:
+"""Beginnings with the rarer word. DeepSeek V4 calls itself FP8, and its experts are not. The last rows name families
+whose original weights are quantised:
 
 https://huggingface.co/openai/gpt-oss-120b/blob/main/config.json
 https://huggingface.co/moonshotai/Kimi-K2-Thinking/blob/main/config.json
@@ -49,14 +50,24 @@ def name_in(words: Sequence[str], config: Config = None) -> str | None:
     return str(named) if named else None
 
 
-def guessed(name: str) -> ModelShape:
-    """Return what the name of a model tells; the number of experts is not known, so 1 stands for some."""
-    text = name.lower().replace("_", "-")
+def guessed(name: str, quantization: str | None = None) -> ModelShape:
+    """Return what the name of a model tells, and the value of ``--quantization``, which counts for more.
+
+    The number of experts is not known, so 1 stands for some. Of a path only the last part is the model's name.
+    """
+    text = _plain(name.rstrip("/").rpartition("/")[2])
     has_experts = re.search(EXPERTS, text) is not None
-    return ModelShape(experts=1 if has_experts else None, weight_format=_format(text), is_guess=True)
+    return ModelShape(experts=1 if has_experts else None, weight_format=_format(text, quantization), is_guess=True)
 
 
-def _format(text: str) -> WeightFormat | None:
-    if re.search(UNREADABLE, text):
-        return None
-    return next((name for pattern, name in FORMATS if re.search(pattern, text)), "bf16")
+def _plain(text: str) -> str:
+    return text.lower().replace("_", "-")
+
+
+def _format(text: str, quantization: str | None) -> WeightFormat | None:
+    for said in (_plain(quantization or ""), text):
+        if re.search(UNREADABLE, said):
+            return None
+        if found := next((name for pattern, name in FORMATS if re.search(pattern, said)), None):
+            return found
+    return None if quantization else "bf16"  # quantised, but the method alone does not tell how

@@ -23,6 +23,8 @@ def _notes(words: Words, scene: Scene) -> Iterator[str]:
     yield from scene.dialect.notes
     if scene.machine.has_driver and scene.machine.gpu_note:
         yield scene.machine.gpu_note
+    if scene.config is None and "--config" in words[:-1]:
+        yield "the --config file cannot be read as settings, or is too much: what it says is not in this plan"
     yield from _on_the_model(words, scene)
     if (wanted := scene.profile.moe_backend) and normal(wanted) not in scene.dialect.moe_backends:
         because = scene.dialect.missing(MOE_BACKEND) or "the installed vLLM does not take it"

@@ -10,10 +10,13 @@ from safe_vllm.plan import variables
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.edit import Config, Words
 from safe_vllm.plan.flags import read
-from safe_vllm.plan.grammar import DATA_PARALLEL, EXPERT_PARALLEL
+from safe_vllm.plan.grammar import DATA_PARALLEL, EXPERT_BALANCING, EXPERT_PARALLEL, LORA
+from safe_vllm.plan.groups import FROM_OUTSIDE
 from safe_vllm.plan.known_bad import KnownBad
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.settings import moe_backend
+
+ENGINES = f"{FROM_OUTSIDE}SIZE"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,14 @@ class Scene:
         """Return those of the variables that nobody installed here reads."""
         return variables.unread(names, self.dialect, self.flashinfer)
 
+    def is_data_parallel(self, words: Words) -> bool:
+        """Whether there are several engines: by a flag, or by the variables of somebody who starts them one by one."""
+        if (read(words, self.config).number(DATA_PARALLEL) or 1) > 1:
+            return True
+        ranks = any(name.startswith(f"{FROM_OUTSIDE}RANK") for name in self.environment)
+        size = self.environment.get(ENGINES, "2" if ranks else "1")
+        return size not in ("", "0", "1")
+
     def backend(self, words: Words) -> str | None:
         """Return the MoE backend in effect, also where vLLM chooses it by itself; ``None``: not known."""
         asked = str(moe_backend(words, self.config).value)
@@ -56,8 +67,10 @@ class Scene:
         return self.dialect.auto_backend(
             self.model.weight_format,
             self.compute_capability,
-            data_parallel=(reading.number(DATA_PARALLEL) or 1) > 1,
+            data_parallel=self.is_data_parallel(words),
             expert_parallel=reading.setting(EXPERT_PARALLEL).value is True,
             in_blocks=self.model.block_size is not None if not self.model.is_guess else None,
+            lora=reading.setting(LORA).value is True,
+            expert_balancing=reading.setting(EXPERT_BALANCING).value is True,
             environment=self.environment,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from safe_vllm.plan.caps import skips, variables_of, with_token_cap
+from safe_vllm.plan.dialect_table import numbers
 from safe_vllm.plan.edit import Words
 from safe_vllm.plan.grammar import AUTOTUNE, MOE_BACKEND
 from safe_vllm.plan.ladder import AS_ASKED, LESS_PARALLEL, NO_AUTOTUNE, NO_EXPERT_PARALLEL, TRITON, LeftOut, Rung
@@ -57,7 +58,16 @@ def stepped(last: Rung, entry: RungEntry, scene: Scene) -> Rung | LeftOut:
     if entry.rung == TRITON:
         ours = (*ours, *((name, "0") for name in _opted_in(scene)))
     words = with_token_cap(changed, entry, scene)
-    return Rung(entry.rung, words, ours, entry.note, entry.because, entry.links)
+    return Rung(entry.rung, words, ours, _note(entry, last.words, words, scene), entry.because, entry.links)
+
+
+def _note(entry: RungEntry, before: Words, after: Words, scene: Scene) -> str | None:
+    """Return the profile's note, and whether the rung asks for what vLLM would choose anyway."""
+    is_left = moe_backend(before, scene.config).value == "auto"
+    asked = str(moe_backend(after, scene.config).value)
+    is_same = entry.rung == TRITON and is_left and asked != "auto" and scene.backend(before) == asked
+    same = f"MoE backend auto is {asked} here already, as a rule" if is_same else None
+    return "; ".join(part for part in (entry.note, same) if part) or None
 
 
 def _as_asked(words: Words, entry: RungEntry, scene: Scene) -> Changed:
@@ -159,16 +169,15 @@ def _opted_in(scene: Scene) -> tuple[str, ...]:
 
 
 def _never_tunes(scene: Scene) -> str | None:
-    """Return why there is no autotune on this GPU to switch off.
+    """Return why there is no autotune here to switch off.
 
     https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/model_executor/warmup/kernel_warmup.py#L261
     """
-    capability = scene.compute_capability
-    if (
-        capability is None
-        or not capability.partition(".")[0].isdigit()
-        or int(capability.partition(".")[0]) >= TUNED_FROM
-    ):
+    installed, capability = scene.machine.installation, scene.compute_capability
+    if installed.vllm and installed.torch_cuda and not installed.flashinfer:
+        return "FlashInfer is not installed, so nothing is tuned"
+    major = numbers(capability or "")[:1]
+    if not major or major[0] >= TUNED_FROM:
         return None
     return f"vLLM tunes FlashInfer from compute capability {TUNED_FROM}.0 on, and this GPU has {capability}"
 
