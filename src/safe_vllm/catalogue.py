@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safe_vllm.data.strict_yaml import dump
 from safe_vllm.errors import Trouble
+from safe_vllm.known import dialects
 from safe_vllm.machine.facts import Machine, ProfileFile
 from safe_vllm.machine.profile_files import Found, Shelf, profile_files, read, read_profiles
-from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.profile import SAFE, Profile
 from safe_vllm.plan.profile_choice import best
 from safe_vllm.plan.profile_reading import content_of, parse, problems_of
 from safe_vllm.plan.secrets import hide_variable
+from safe_vllm.plan.settings import normal
+
+BACKENDS = ("auto", SAFE)
+"""What stands for a backend and is none."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,13 @@ def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:
 def check(files: Sequence[str], directory: str | None) -> tuple[Checked, ...]:
     """Return everything that is wrong with these files; without any, with all profiles that are found."""
     shelf = profile_files(directory, os.environ)
-    asked = [Found(Path(path), "file") for path in files] or [found[-1] for found in shelf.values()]
+    asked = [_named(path, shelf) for path in files] or [found[-1] for found in shelf.values()]
     return tuple(Checked(str(found.path), _problems(_read(found, shelf))) for found in asked)
+
+
+def _named(name: str, shelf: Shelf) -> Found:
+    """Return the file of this path; where there is none, the profile of this name."""
+    return shelf[name][-1] if name in shelf and not Path(name).is_file() else Found(Path(name), "file")
 
 
 def told(checked: Sequence[Checked], output: str) -> str:
@@ -122,7 +133,20 @@ def _read(found: Found, shelf: Shelf) -> ProfileFile | tuple[str, ...]:
 
 
 def _problems(read: ProfileFile | tuple[str, ...]) -> tuple[str, ...]:
-    return () if isinstance(read, ProfileFile) else read
+    return tuple(_strange_backends(read)) if isinstance(read, ProfileFile) else read
+
+
+def _strange_backends(file: ProfileFile) -> Iterator[str]:
+    """Yield the MoE backends of a sound file that no release of vLLM has."""
+    profile = parse(file)
+    places = [("moe_backend", profile.moe_backend)]
+    places += [(f"ladder.{entry.rung}.moe_backend", entry.moe_backend) for entry in profile.ladder]
+    known = sorted({*BACKENDS, *(choice.name for choice in dialects().table.moe_backends)})
+    for place, backend in places:
+        if backend is not None and normal(backend) not in known:
+            near = difflib.get_close_matches(normal(backend), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(known)}"
+            yield f"{file.path}: {place}: no release of vLLM has the MoE backend {backend}; {hint}"
 
 
 def _entry(found: Found, file: ProfileFile | tuple[str, ...]) -> Entry:

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from safe_vllm import known
 from safe_vllm.announce.diagnosis import Attempt, Diagnosis, as_lines, as_object
+from safe_vllm.announce.rungs import without_effect
 from safe_vllm.machine import log_file
 from safe_vllm.plan.ladder import RELIEVES
+from safe_vllm.verdict.arguments import arguments, is_on_cpu
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.lives import Life, lives
@@ -28,13 +30,14 @@ def of(path: str | None, exit_status: int | None, on_progress: Callable[[int], N
     failed: Attempt | None = None
     count = 0
     for count, life in enumerate(lives(chunks, exit_status, signatures), 1):
-        attempt = Attempt(life.number or count, life.rung, _judged(life, is_all=count == 1))
+        attempt = _attempt(life, count)
         failed = attempt if attempt.has_failed else failed
         attempts.append(attempt)
     shown = failed or attempts[-1]
-    named = (signatures.link(found.signature) for found in shown.verdict.evidence if found.kind == "root")
-    links = tuple(dict.fromkeys([*(link for link in named if link), *shown.verdict.links]))
-    return Diagnosis(shown, tuple(attempts), count - len(attempts), links)
+    roots = (found.signature for found in shown.verdict.evidence if found.kind == "root")
+    sources = {name: link for name in roots if (link := signatures.link(name))}
+    links = dict.fromkeys(link for link in (*sources.values(), *shown.verdict.links) if link)
+    return Diagnosis(shown, tuple(attempts), count - len(attempts), tuple(links), sources)
 
 
 def told(diagnosis: Diagnosis, output: str) -> str:
@@ -44,12 +47,21 @@ def told(diagnosis: Diagnosis, output: str) -> str:
     return "\n".join(as_lines(diagnosis, RELIEVES))
 
 
+def _attempt(life: Life, count: int) -> Attempt:
+    evidence, seen = life.observations.evidence, life.observations
+    verdict = _judged(life, is_all=count == 1)
+    useless = without_effect(arguments(evidence), is_on_cpu=is_on_cpu(evidence) or verdict.backend == "CPU")
+    is_blank = count == 1 and not life.is_vllm and not seen.has_ended and verdict.fault == "none"
+    return Attempt(life.number or count, life.rung, verdict, useless, is_blank)
+
+
 def _judged(life: Life, *, is_all: bool) -> Verdict:
     """Return the verdict on a life. A log without a line of vLLM's gets one by rule, and says so."""
     verdict = judge(life.observations, known.advice())
-    if life.is_vllm or not is_all or verdict.fault not in ("none", "unknown"):
+    if life.is_vllm or life.rung or not is_all or verdict.fault not in ("none", "unknown"):
         return verdict
     lines = f"{life.lines} {'line' if life.lines == 1 else 'lines'}"
     said = f"no line of vLLM's was recognised in {lines}" if life.lines else "the log is empty"
     status = life.observations.leader_status
-    return replace(verdict, reason=said if status is None else f"{said}; all that is known is the status {status}")
+    rest = "nothing can be said from it" if status is None else f"all that is known is the status {status}"
+    return replace(verdict, reason=f"{said}; {rest}")

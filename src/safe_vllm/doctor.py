@@ -10,6 +10,7 @@ from dataclasses import replace
 from safe_vllm import known
 from safe_vllm.announce.checkup import as_lines, as_object
 from safe_vllm.checks import (
+    command,
     flashinfer,
     hardware,
     known_faults,
@@ -21,18 +22,19 @@ from safe_vllm.checks import (
 )
 from safe_vllm.checks.case import Case, Check
 from safe_vllm.checks.finding import Finding
-from safe_vllm.checks.tables import parse_knobs, parse_pins
-from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.errors import Trouble
 from safe_vllm.machine import config_file, examine, executable, packages, ports, profile_files, recorded, requirements
 from safe_vllm.machine.condition import Condition, Port
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
+from safe_vllm.machine.model import lost
+from safe_vllm.machine.model_flags import asked
 from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.grammar import HEADLESS
 from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.model_name import shown_name
 from safe_vllm.plan.profile_choice import choose
 
 OF_MACHINE: tuple[Check, ...] = (
@@ -45,6 +47,7 @@ OF_MACHINE: tuple[Check, ...] = (
     flashinfer.pins,
     flashinfer.parts,
     software.planned,
+    command.flags,
     known_faults.known_faults,
 )
 """What can be told of a recorded machine too."""
@@ -62,6 +65,8 @@ OF_THIS_MACHINE: tuple[Check, ...] = (
     resources.core_files,
     resources.disks,
     resources.limits,
+    command.model,
+    command.config,
     surroundings.port,
     surroundings.kernel,
     surroundings.init,
@@ -73,21 +78,21 @@ def examined(intent: Intent) -> Case:
     """Look at everything once. What is missing becomes a part of the case; only a bad record raises Trouble."""
     environment = dict(os.environ)
     config = config_file.config_of(intent.words)
-    command, no_vllm = (None, None) if intent.machine else _command(intent, environment)
+    script, no_vllm = (None, None) if intent.machine else _command(intent, environment)
     if intent.machine:
         machine = recorded.read_with_model(intent.machine, intent.words, environment, config)
     else:
-        machine = look(command, intent.words, environment, config)
+        machine = look(script, intent.words, environment, config)
     case = Case(
         machine=machine,
         dialect=known.dialects().of(machine.installation.vllm, machine.installation.surface),
-        condition=None if intent.machine else _condition(command, machine, intent.words, config, environment),
+        condition=None if intent.machine else _condition(script, machine, intent.words, config, environment),
         environment=environment,
         words=intent.words,
         config=config,
         no_vllm=no_vllm,
-        pins=parse_pins(read_data("pins.yaml")),
-        knobs=parse_knobs(read_data("knobs.yaml")),
+        pins=known.pins(),
+        knobs=known.knobs(),
         known_bad=known.known_bad(),
     )
     return _with_plan(case, intent)
@@ -102,7 +107,8 @@ def checked(case: Case) -> tuple[Finding, ...]:
 def told(findings: Sequence[Finding], machine: Machine, output: str) -> str:
     """Return the check-up as text or as one JSON object, with the machine as ``--machine FILE`` takes it."""
     if output == "json":
-        facts = recorded.as_object(replace(machine, installation=replace(machine.installation, surface=None)))
+        bare = replace(machine.installation, surface=None)
+        facts = recorded.as_object(replace(machine, installation=bare, model_name=shown_name(machine.model_name)))
         return json.dumps(as_object(findings, facts), ensure_ascii=False, indent=2)
     return "\n".join(as_lines(findings))
 
@@ -116,15 +122,16 @@ def _command(intent: Intent, environment: Mapping[str, str]) -> tuple[str | None
 
 
 def _condition(
-    command: str | None,
+    script: str | None,
     machine: Machine,
     words: Sequence[str],
     config: Mapping[str, object] | None,
     environment: Mapping[str, str],
 ) -> Condition:
     is_installed = machine.installation.vllm is not None
-    wanted = requirements.pins(packages.survey(command, environment).places) if is_installed else {}
-    return examine.examine(environment, _port(words, config), wanted)
+    wanted = requirements.pins(packages.survey(script, environment).places) if is_installed else {}
+    found = examine.examine(environment, _port(words, config), wanted)
+    return replace(found, lost_model=lost(asked(words, config)), config_trouble=config_file.trouble_of(words))
 
 
 def _with_plan(case: Case, intent: Intent) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -43,3 +44,11 @@ class Trouble(Exception):
     def __str__(self) -> str:
         """Return one line: what, where, what to do next."""
         return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return the nearest known word as the end of a sentence, else all of them."""
+    import difflib  # only when something is wrong
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return f", did you mean {near[0]!r}?" if near else f", expected one of: {', '.join(known)}"

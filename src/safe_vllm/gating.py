@@ -51,7 +51,8 @@ class Gates:
     def remember_host(self) -> None:
         """Take in what the machine has left at the first attempt. No need to wait for a slow disk to tell."""
         if not self.levels:
-            self.loop.ask(partial(_levels, self.environment), self.levels.append)
+            # in front, should it come so late that others are there already
+            self.loop.ask(partial(_levels, self.environment), partial(self.levels.insert, 0))
 
     def pass_before(self, attempt: int, place: Endpoint | None, host_name: str) -> End | None:
         """Wait until a further attempt may begin; return the end of the launch where it may not. Raises StopAsked."""
@@ -68,7 +69,7 @@ class Gates:
 
         given = answer(self.loop, partial(_levels, self.environment))
         self.levels += given or ()
-        reason = harm(self.levels)
+        reason = harm(self.levels) if given else None
         outcome = "failed" if reason else "passed" if given else "gave-up"
         facts = [asdict(level) for level in given[0]] if given else []
         self._tell(attempt, "host", outcome, 0.0, [], levels=facts)

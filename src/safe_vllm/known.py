@@ -11,7 +11,8 @@ from safe_vllm.plan.dialect import Dialects
 from safe_vllm.plan.known_bad import KnownBad
 from safe_vllm.plan.known_bad import parse as known_bad_table
 
-if TYPE_CHECKING:  # a plan is made, and vLLM started, before anything of the verdict is wanted
+if TYPE_CHECKING:  # a plan is made, and vLLM started, before anything of the verdict or the checks is wanted
+    from safe_vllm.checks.tables import Knob, Pin
     from safe_vllm.verdict.advice import Table
     from safe_vllm.verdict.signatures import Signatures
 
@@ -42,3 +43,19 @@ def dialects() -> Dialects:
 def known_bad() -> tuple[KnownBad, ...]:
     """Return the combinations that are known to fail."""
     return known_bad_table(read_data("known_bad.yaml"))
+
+
+@cache
+def pins() -> tuple[Pin, ...]:
+    """Return the versions that releases of vLLM were tested with."""
+    from safe_vllm.checks.tables import parse_pins
+
+    return parse_pins(read_data("pins.yaml"))
+
+
+@cache
+def knobs() -> tuple[Knob, ...]:
+    """Return what to use instead of variables that have no effect."""
+    from safe_vllm.checks.tables import parse_knobs
+
+    return parse_knobs(read_data("knobs.yaml"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from safe_vllm.announce import banner, hangs
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
 from safe_vllm.attempt.event import StacksTaken
-from safe_vllm.attempt.gates import is_taken
+from safe_vllm.attempt.gates import answer, is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.attempt.relay import Outlet, is_one_stream
@@ -55,7 +56,7 @@ def serve(intent: Intent) -> int:
         gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
         return Launch(prepared, loop, teller, ignored, gates, prepared.plan.entry, prepared.plan.entry).run()
     finally:
-        loop.drain(STOPPED_DRAIN_S if loop.stops else prepared.limits.stop_timeout_s)
+        loop.drain(STOPPED_DRAIN_S if loop.stops else max(STOPPED_DRAIN_S, prepared.limits.stop_timeout_s))
 
 
 def _lost(seen: Observations) -> Verdict:
@@ -98,9 +99,9 @@ class Launch:
     def run(self) -> int:
         """Descend until the end, and say how it came."""
         plan = self.prepared.plan
-        version = self.prepared.machine.installation.vllm
-        names = [rung.name for rung in self.rungs]
-        self.teller.tell("launch-started", banner.opening(plan, version), profile=plan.profile, ladder=names)
+        installed = self.prepared.machine.installation
+        facts = banner.opening_facts(plan, self.prepared.vllm, installed)
+        self.teller.tell("launch-started", banner.opening(plan, installed.vllm), **facts)
         try:
             end = self._descend()
         except StopAsked:
@@ -152,13 +153,13 @@ class Launch:
         return Order(
             command=command(rung, prepared.vllm, prepared.environment),
             timing=Timing(
-                stop_timeout_s,
-                limits.fault_grace_s,
-                limits.start_timeout_s,
-                limits.start_silence_s,
-                limits.autotune_silence_s,
-                limits.capture_silence_s,
-                limits.stall_s,
+                stop_timeout_s=stop_timeout_s,
+                fault_grace_s=limits.fault_grace_s,
+                start_timeout_s=limits.start_timeout_s,
+                start_silence_s=limits.start_silence_s,
+                autotune_silence_s=limits.autotune_silence_s,
+                capture_silence_s=limits.capture_silence_s,
+                stall_s=limits.stall_s,
             ),
             endpoint=self._endpoint(number, rung),
             new_scan=self._new_scan,
@@ -179,7 +180,7 @@ class Launch:
     def _endpoint(self, number: int, rung: Rung) -> Endpoint | None:
         """Return where to ask for readiness. A stranger who answers there already would be mistaken for vLLM."""
         place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
-        if place is None or not is_taken(place):
+        if place is None or answer(self.loop, partial(is_taken, place)) != (True,):
             return place
         self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
         return None

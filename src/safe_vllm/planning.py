@@ -10,11 +10,17 @@ from dataclasses import replace
 
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.recorded import as_object
-from safe_vllm.plan.explain import difference, variable_line
-from safe_vllm.plan.ladder import COSTS, RELIEVES, Plan, Rung
+from safe_vllm.plan.costs import costs
+from safe_vllm.plan.explain import difference, ladder_line, variable_line
+from safe_vllm.plan.ladder import RELIEVES, Plan, Rung
+from safe_vllm.plan.model_name import name_in, shown_name
 from safe_vllm.plan.profile_use import device_lines
 from safe_vllm.plan.secrets import hide, hide_variable
 from safe_vllm.preparing import Prepared
+
+NOT_KNOWN = "not known"
+ANYWHERE = ("vllm",)
+"""How a command begins that is not for this machine."""
 
 
 def told(prepared: Prepared, output: str) -> str:
@@ -27,10 +33,11 @@ def told(prepared: Prepared, output: str) -> str:
 def as_json_object(prepared: Prepared) -> dict[str, object]:
     """Return the plan for programs."""
     plan, machine = prepared.plan, prepared.machine
+    bare = replace(machine.installation, surface=None)
     device = list(device_lines(prepared.profile, machine))
     return {
         "profile": {"name": plan.profile, "because": plan.because, "device": device},
-        "machine": as_object(replace(machine, installation=replace(machine.installation, surface=None))),
+        "machine": as_object(replace(machine, installation=bare, model_name=shown_name(machine.model_name))),
         "versions": _versions(machine),
         "entry": plan.ladder.rungs[plan.entry].name,
         "entry_because": plan.entry_because,
@@ -44,10 +51,10 @@ def as_json_object(prepared: Prepared) -> dict[str, object]:
 def _rung(rung: Rung, prepared: Prepared) -> dict[str, object]:
     return {
         "name": rung.name,
-        "argv": [*hide(prepared.vllm), "serve", *hide(rung.words)],
+        "argv": list(_argv(rung, prepared)),
         "env": {name: hide_variable(name, value) for name, value in rung.environment},
         "relieves": sorted(RELIEVES[rung.name]),
-        "costs": COSTS[rung.name],
+        "costs": costs(rung, on_cpu=_is_cpu(prepared.machine)),
         "note": rung.note,
         "because": rung.because,
         "links": list(rung.links),
@@ -70,13 +77,14 @@ def _versions(machine: Machine) -> dict[str, str | None]:
 
 def _lines(prepared: Prepared) -> Iterator[str]:
     plan, machine = prepared.plan, prepared.machine
-    yield from _about(machine)
+    yield f"ladder: {ladder_line(plan.ladder, plan.entry)}"
+    yield from _about(prepared)
     yield f"profile: {plan.profile} ({plan.because})"
     if device := device_lines(prepared.profile, machine, with_reasons=False):
         yield f"device: {', '.join(device)}"
     yield from (f"note: {note}" for note in plan.notes)
     if plan.entry_because:
-        yield f"starts at {plan.ladder.rungs[plan.entry].name}: {plan.entry_because}"
+        yield plan.entry_because
     above: Rung | None = None
     for rung in plan.ladder.rungs:
         yield from _rung_lines(above, rung, prepared)
@@ -86,15 +94,20 @@ def _lines(prepared: Prepared) -> Iterator[str]:
     yield from (f"left out: {left.name}: {left.because}" for left in plan.ladder.left_out)
 
 
-def _about(machine: Machine) -> Iterator[str]:
-    installed = machine.installation
+def _about(prepared: Prepared) -> Iterator[str]:
+    machine, installed = prepared.machine, prepared.machine.installation
+    none = "none" if installed.vllm else NOT_KNOWN  # without vLLM nothing was found, or nothing is recorded
     driver = f", driver {machine.driver}" if machine.driver else ""
     yield f"machine: {machine.architecture}, {_gpus(machine)}{driver}"
     yield (
-        f"software: vLLM {installed.vllm or '?'}, torch {installed.torch or '?'}, "
-        f"CUDA {installed.torch_cuda or 'none'}, FlashInfer {installed.flashinfer or 'none'}"
+        f"software: vLLM {installed.vllm or NOT_KNOWN}, torch {installed.torch or NOT_KNOWN}, "
+        f"CUDA {installed.torch_cuda or none}, FlashInfer {installed.flashinfer or none}"
     )
-    yield f"model: {_model(machine)}"
+    yield f"model: {_model(prepared)}"
+
+
+def _is_cpu(machine: Machine) -> bool:
+    return not machine.gpus and not machine.has_driver
 
 
 def _gpus(machine: Machine) -> str:
@@ -110,13 +123,15 @@ def _gpus(machine: Machine) -> str:
     return f"{len(machine.gpus)} x {kind}{first.name}{capability}{memory}"
 
 
-def _model(machine: Machine) -> str:
-    shape = machine.model
+def _model(prepared: Prepared) -> str:
+    machine, shape = prepared.machine, prepared.machine.model
+    name = name_in(prepared.intent.words, prepared.config) or machine.model_name
+    said = shown_name(name) or ""
     if shape is None:
-        return "its config.json is not on this machine"
+        return f"{said}; its config.json is not on this machine".removeprefix("; ")
     experts = "no experts" if shape.experts == 0 else f"{shape.experts or '?'} experts"
     heads = f"{shape.attention_heads or '?'} attention heads, {shape.kv_heads or '?'} KV heads"
-    return f"{experts}, {shape.weight_format or 'unknown'} weights, {heads}"
+    return f"{said}, {experts}, {shape.weight_format or 'unknown'} weights, {heads}".removeprefix(", ")
 
 
 def _rung_lines(above: Rung | None, rung: Rung, prepared: Prepared) -> Iterator[str]:
@@ -131,15 +146,21 @@ def _rung_lines(above: Rung | None, rung: Rung, prepared: Prepared) -> Iterator[
     yield from (f"  see {link}" for link in rung.links)
     if above is None:
         yield from (f"  {s.name}: {s.value} ({s.source})" for s in prepared.settings(rung))
-    else:
-        yield f"  costs: {COSTS[rung.name]}"
-    yield f"  $ {_to_copy(rung, prepared.vllm)}"
+    elif taken := costs(rung, on_cpu=_is_cpu(prepared.machine)):
+        yield f"  costs: {taken}"
+    yield f"  $ {_to_copy(rung, prepared)}"
 
 
 def _changes(above: Rung | None, rung: Rung, plan: Plan) -> Sequence[str]:
     return difference(Rung(rung.name, rung.words) if above is None else above, rung, plan.unread)
 
 
-def _to_copy(rung: Rung, vllm: Sequence[str]) -> str:
-    variables = [variable_line(name, value) for name, value in rung.environment]
-    return " ".join([*variables, shlex.join([*hide(vllm), "serve", *hide(rung.words)])])
+def _to_copy(rung: Rung, prepared: Prepared) -> str:
+    """Return the rung as a command. Variables that nobody reads are left out: they would only be copied on."""
+    read = [(name, value) for name, value in rung.environment if name not in prepared.plan.unread]
+    return " ".join([*(variable_line(name, value) for name, value in read), shlex.join(_argv(rung, prepared))])
+
+
+def _argv(rung: Rung, prepared: Prepared) -> tuple[str, ...]:
+    vllm = ANYWHERE if prepared.intent.machine else prepared.vllm
+    return (*hide(vllm), "serve", *hide(rung.words))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from safe_vllm.attempt.child import inherited_environment
@@ -62,4 +62,6 @@ def prepare(intent: Intent) -> Prepared:
     plan_without = partial(make_plan, intent, profile, because, machine, dialect, environment, config, bad)
     limits = limits_of(profile, intent.asked)
     plan, off_at = plan_without(()), dialect.levels_without_autotune
+    if config is None and (trouble := config_file.trouble_of(intent.words)):
+        plan = replace(plan, notes=(*plan.notes, f"what the --config file says is not in this plan: {trouble}"))
     return Prepared(intent, vllm, environment, machine, profile, limits, plan, config, plan_without, off_at)

@@ -129,8 +129,9 @@ def test_a_damaged_archive_is_a_clear_error() -> None:
 
 
 def test_an_empty_log_and_one_of_something_else_are_told_for_what_they_are(diagnosed: Diagnosed) -> None:
-    assert diagnosed(b"")["reason"] == "the log is empty"
-    assert diagnosed(b"hello\nworld\n")["reason"] == "no line of vLLM's was recognised in 2 lines"
+    assert diagnosed(b"")["reason"] == "the log is empty; nothing can be said from it"
+    said = "no line of vLLM's was recognised in 2 lines; nothing can be said from it"
+    assert diagnosed(b"hello\nworld\n")["reason"] == said
     found = diagnosed(b"hello\n", 3)
     assert found["reason"] == "no line of vLLM's was recognised in 1 line; all that is known is the status 3"
 
@@ -218,3 +219,82 @@ def test_of_a_log_of_many_starts_the_last_are_listed(tmp_path: Path) -> None:
     found = diagnosis.of(str(path), None, lambda count: None)
     assert [attempt.number for attempt in found.attempts] == list(range(69, 101))
     assert "the log tells of 100 starts of vLLM, of which the last 32 are listed" in diagnosis.told(found, "text")
+
+
+def people_see(tmp_path: Path, log: str, exit_status: int | None = None) -> list[str]:
+    path = tmp_path / "vllm.log"
+    path.write_text(log)
+    return lines(diagnosis.told(diagnosis.of(str(path), exit_status, lambda count: None), "text"))
+
+
+ARGUMENTS = "(APIServer pid=1) INFO 11-30 10:00:00 [api_utils.py:286] non-default args: {}\n"
+FAULT = "(Worker pid=12) ERROR 11-30 10:01:00 [m.py:7] torch.AcceleratorError: CUDA error: misaligned address\n"
+
+
+@pytest.mark.parametrize("log", ["", "hello\nworld\n"])
+def test_of_a_log_that_says_nothing_nothing_is_said(log: str, tmp_path: Path) -> None:
+    todo = "what to do: nothing can be said from this log; give vLLM's whole output, or its --exit-status"
+    assert people_see(tmp_path, log)[-1] == todo
+    assert todo not in people_see(tmp_path, ARGUMENTS.format("{'model': 'm'}"))
+    assert todo not in people_see(tmp_path, log, 1)
+
+
+def test_only_rungs_that_change_something_are_named(tmp_path: Path) -> None:
+    told = people_see(tmp_path, ARGUMENTS.format("{'enable_expert_parallel': True}") + FAULT)
+    rungs = [
+        line.strip().split(":")[0] for line in told[told.index("what to do: start it again with safer settings") :]
+    ]
+    assert rungs[1:4] == ["no-autotune", "triton", "no-expert-parallel"]
+
+
+def test_where_no_rung_changes_anything_this_is_said(tmp_path: Path) -> None:
+    cpu = "(EngineCore pid=2) INFO 11-30 10:00:01 [cpu.py:1] Using CPU MoE backend\n"
+    config = "(EngineCore pid=2) INFO 11-30 10:00:01 [core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: "
+    log = ARGUMENTS.format("{'model': 'm'}") + cpu + config + "model='m', device_config=cpu, seed=0\n" + FAULT
+    assert any(
+        line.startswith("what to do: no rung of safe-vllm changes anything") for line in people_see(tmp_path, log)
+    )
+
+
+def test_advice_and_rung_do_not_say_the_same_and_each_has_its_link(tmp_path: Path) -> None:
+    told = people_see(tmp_path, LOGS["a-003"]["transcript"])
+    assert len([line for line in told if "--no-enable-flashinfer-autotune" in line]) == 1
+    (rung,) = (line for line in told if line.startswith("  no-autotune: "))
+    assert rung.endswith("; see https://github.com/vllm-project/vllm/pull/45002")
+    assert not any(line.startswith("see ") for line in told)
+
+
+def test_a_link_into_source_code_is_for_programs_alone(tmp_path: Path, diagnosed: Diagnosed) -> None:
+    log = "vllm serve: error: unrecognized arguments: --x\n"
+    assert any("/blob/" in link for link in diagnosed(log.encode(), 2)["links"])
+    assert not any("/blob/" in line for line in people_see(tmp_path, log, 2))
+
+
+@pytest.mark.parametrize(
+    ("line", "todo"),
+    [
+        (
+            "OSError: [Errno 98] Address already in use",
+            "free the port, then start it again; it may also pass by itself",
+        ),
+        (
+            "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
+            "make the model hub reachable, then start it again; it may also pass by itself",
+        ),
+    ],
+)
+def test_what_may_pass_is_not_forbidden(line: str, todo: str, tmp_path: Path) -> None:
+    log = ARGUMENTS.format("{'model': 'm'}") + f"(APIServer pid=1) ERROR 11-30 10:00:01 [x.py:1] {line}\n"
+    assert f"what to do: {todo}" in people_see(tmp_path, log, 1)
+
+
+def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
+    told = people_see(tmp_path, FAULT)
+    assert "fault misaligned-address, phase init" in told
+
+
+def test_people_see_the_beginning_of_a_long_line_and_programs_more_of_it(tmp_path: Path, diagnosed: Diagnosed) -> None:
+    log = FAULT.rstrip() + "x" * 900 + "\n"
+    (shown,) = (line for line in people_see(tmp_path, log) if line.startswith("root "))
+    assert len(shown.split("; see ")[0]) < 200
+    assert len(diagnosed(log.encode())["evidence"][0]["text"]) > 900

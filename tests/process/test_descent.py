@@ -254,6 +254,20 @@ def test_every_attempt_is_told_as_events(stage: Stage) -> None:
     assert run.events("launch-ended")[0]["status"] == 0
 
 
+def test_every_event_is_of_one_launch_and_the_first_says_what_is_run(stage: Stage) -> None:
+    run = stage.start(argparse_error(), words=("tiny", "--port", str(free_port()), "--api-key", "geheim"))
+    run.finish()
+    events = run.events()
+    assert {(event["v"], event["launcher_pid"]) for event in events} == {(1, run.process.pid)}
+    assert len({event["launch"] for event in events}) == 1
+    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+    started = events[0]
+    assert (started["event"], started["entry"]) == ("launch-started", started["ladder"][0])
+    assert started["argv"][1] == "serve" and started["argv"][-2:] == ["--api-key", "***"]
+    assert set(started["versions"]) == {"vllm", "flashinfer", "torch"}
+    assert "geheim" not in run.events_path.read_text()
+
+
 def test_ready_is_said_in_one_line_with_the_rung(stage: Stage) -> None:
     run = stage.start(serve_ok())
     run.wait_until_ready()

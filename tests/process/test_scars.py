@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from launch import Launch, Stage
@@ -66,12 +68,36 @@ def test_p9_without_a_back_off_a_stop_is_still_seen_before_the_next_attempt(stag
     assert len(run.attempts()) == 1
 
 
+SLOW_PROFILE = ("bash", "-c", 'SAFE_VLLM_PROFILE=<(exec cat "$SLOW") exec "$0" "$@"')
+"""Starts with a profile that is read from a pipe, so that a test says how long that takes."""
+
+
+def slow_profile(stage: Stage) -> tuple[Path, dict[str, str]]:
+    """Return a FIFO that feeds the pipe, and the variable that names it."""
+    fifo = stage.root / "slow"
+    os.mkfifo(fifo)
+    return fifo, {"SLOW": str(fifo)}
+
+
+def wait_until_reading(run: Launch, pid: int) -> None:
+    """Wait until the profile's pipe, which the shell handed over, has been opened once more."""
+
+    def is_reading() -> bool:
+        with suppress(OSError):  # a descriptor that is just being closed
+            links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            is_ours = b"safe-vllm" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            return is_ours and any(links.count(link) > 1 for link in links if link.startswith("pipe:"))
+        return False
+
+    run.wait_for("the profile being read", is_reading)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_while_the_plan_is_made_starts_nothing(stage: Stage, number: signal.Signals) -> None:
-    profile = stage.root / "slow.yaml"
-    os.mkfifo(profile)
-    run = stage.start(serve_ok(), options=("--profile", str(profile)))
-    with profile.open("w") as file:  # it is being read now
+    fifo, environment = slow_profile(stage)
+    run = stage.start(serve_ok(), prefix=SLOW_PROFILE, environment=environment)
+    with fifo.open("w") as file:
+        wait_until_reading(run, run.process.pid)
         run.signal(number)
         file.write("name: slow\ndescription: slow\nladder:\n  - rung: as-asked\n")
     assert run.finish() == 0
@@ -199,11 +225,12 @@ IN_A_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--
 
 
 def test_p11_as_pid_1_a_stop_that_comes_before_anything_else_is_not_lost(stage: Stage) -> None:
-    profile = stage.root / "slow.yaml"
-    os.mkfifo(profile)
-    run = stage.start(serve_ok(), prefix=IN_A_CONTAINER, options=("--profile", str(profile)))
-    with profile.open("w") as file:  # it is being read now
-        (first,) = [process for process in below(os.getpid(), run.older) if "safe-vllm" in str(process)][-1:]
+    fifo, environment = slow_profile(stage)
+    run = stage.start(serve_ok(), prefix=(*IN_A_CONTAINER, *SLOW_PROFILE), environment=environment)
+    with fifo.open("w") as file:
+        run.wait_for("the launcher", lambda: any("bin/safe-vllm" in str(p) for p in below(os.getpid(), run.older)))
+        (first,) = [process for process in below(os.getpid(), run.older) if "bin/safe-vllm" in str(process)][-1:]
+        wait_until_reading(run, first.pid)
         os.kill(first.pid, signal.SIGTERM)
         file.write("name: slow\ndescription: slow\nladder:\n  - rung: as-asked\n")
     assert run.finish() == 0

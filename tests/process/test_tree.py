@@ -167,6 +167,35 @@ def test_p8_a_process_that_survives_sigkill_is_named_and_ends_the_launch_with_71
     run.wait_for("the end of the last process", lambda: run.survivors() == [])  # the guardian has stayed for it
 
 
+def with_stuck_worker(stage: Stage, silent: SilentFileSystem) -> Launch:
+    """Start a server with a worker that survives SIGKILL; there is one attempt, and a second one would serve."""
+    stuck = fork(WORKER, mark("asks"), {"do": "look-at", "path": str(silent.place / "x")})
+    run = stage.start([stuck, *serve_ok()], serve_ok(), options=("--max-attempts", "1"))
+    run.wait_until_ready()
+    return run
+
+
+def test_p8_what_survives_sigkill_without_its_guardian_ends_the_launch_with_71(
+    stage: Stage, silent: SilentFileSystem
+) -> None:
+    run = with_stuck_worker(stage, silent)
+    os.kill(run.attempts()[0]["parent"], signal.SIGKILL)
+    assert run.finish(90) == 71
+    assert f"stuck in the kernel: {WORKER} ({run.child(WORKER).pid})" in run.ours()
+    silent.close()
+    run.wait_for("the end of the last process", lambda: run.survivors() == [])
+
+
+def test_p9_a_stop_while_the_tree_of_a_lost_guardian_is_ended_is_a_stop(stage: Stage, silent: SilentFileSystem) -> None:
+    run = with_stuck_worker(stage, silent)
+    leader = run.leader()
+    os.kill(run.attempts()[0]["parent"], signal.SIGKILL)
+    run.wait_for("the end of the leader", lambda: not leader.is_alive)
+    run.signal(signal.SIGTERM)
+    silent.close()
+    assert run.finish() == 0
+
+
 def test_p8_a_leader_whose_end_a_tracer_keeps_for_himself_has_ended(stage: Stage) -> None:
     """As under a strace that hangs: it is a zombie that nobody but the tracer can reap, and holds nothing."""
     run = stage.start(serve_ok(), options=("--stop-timeout", "0.5"))

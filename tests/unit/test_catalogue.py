@@ -72,6 +72,21 @@ def test_a_check_tells_what_is_wrong_with_each_file(tmp_path: Path) -> None:
     assert [len(each["problems"]) for each in json.loads(catalogue.told(checked, "json"))] == [0, 2, 1]
 
 
+def test_a_check_takes_the_name_of_a_profile_too() -> None:
+    [checked] = catalogue.check(["gb200"], None)
+    assert (checked.file, checked.problems) == (str(shipped() / "gb200.yaml"), ())
+    [unknown] = catalogue.check(["no-such-profile"], None)
+    assert unknown.problems
+
+
+def test_a_backend_that_no_vllm_has_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    text = f"{MINE}moe_backend: flashinfer-trtllm\nladder:\n  - rung: triton\n    moe_backend: trition\n"
+    [checked] = catalogue.check([written(tmp_path, "mine", text)], None)
+    assert [problem.partition(": ")[2] for problem in checked.problems] == [
+        "ladder.triton.moe_backend: no release of vLLM has the MoE backend trition; did you mean triton?"
+    ]
+
+
 def test_without_a_file_everything_that_is_found_is_checked(tmp_path: Path) -> None:
     path = written(tmp_path, "cpu", "name: other\n")
     checked = {each.file: each.problems for each in catalogue.check([], str(tmp_path))}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from safe_vllm.machine import rooted
-from safe_vllm.machine.config_file import config_of
+from safe_vllm.machine.config_file import config_of, trouble_of
 from safe_vllm.machine.facts import CudaLibrary, Installation, Machine, ModelShape
 from safe_vllm.machine.gpus import NO_DRIVER
 from safe_vllm.machine.look import look
@@ -37,6 +37,26 @@ def test_vllms_config_file_is_read_or_left_to_vllm(tmp_path: Path, text: str, ex
     path = tmp_path / "f.yaml"
     path.write_text(text)
     assert config_of(("m", "--config", str(path))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(None, "does not exist"), ("- a list\n", "holds no settings"), ("a: [\n", ":2: "), ("a: 1\n", None), ("", None)],
+)
+def test_it_is_said_why_a_config_file_is_not_read(tmp_path: Path, text: str | None, reason: str | None) -> None:
+    path = tmp_path / "f.yaml"
+    if text is not None:
+        path.write_text(text)
+    found = trouble_of(("m", "--config", str(path)))
+    assert found is None if reason is None else found is not None and found.startswith(str(path)) and reason in found
+
+
+def test_what_is_too_much_in_a_config_file_is_said_to_be_that(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("a: [" + "1, " * 20_001 + "1]\n")
+    assert "too many values" in str(trouble_of(("m", "--config", str(tmp_path / "f.yaml"))))
+    assert trouble_of(("m", "--port", "1")) is None
+    assert trouble_of(("--config", "a.yaml", "--config", "b.yaml")) == "--config is there more than once"
+    assert trouble_of(("--config", "a.json")) == "a.json is no .yaml file"
 
 
 def test_only_the_two_word_form_names_a_config_file(tmp_path: Path) -> None:
@@ -76,6 +96,7 @@ def test_one_look_tells_everything(tmp_path: Path) -> None:
             CudaLibrary("/opt/lib/python3.12/site-packages/nvidia/cuda_runtime/lib", ("libcudart.so.12",)),
         ),
         model=ModelShape(2, 2, 0, weight_format="bf16", context_length=64),
+        model_name=str(tmp_path / "model"),
     )
 
 

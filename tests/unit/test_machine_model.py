@@ -230,7 +230,7 @@ def test_the_command_line_beats_the_config_file() -> None:
     assert asked(("m", "-ep"), {"model": "in-file"}).names == ("m", "in-file")
     in_file = {"revision": "r", "hf_overrides": {"a": 1}, "quantization": "fp8"}
     assert asked(("m", "-q", "awq"), in_file) == Asked(
-        ("m", "awq"), revision="r", quantization="awq", overrides={"a": 1}
+        ("m", "awq"), "m", revision="r", quantization="awq", overrides={"a": 1}
     )
 
 

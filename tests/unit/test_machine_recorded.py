@@ -207,3 +207,48 @@ def test_a_recorded_model_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"num_attention_heads": 6}')
     path = str(FILES / "b200-1.json")
     assert read_with_model(path, (str(tmp_path),), {}) == read(path)
+
+
+def record(place: Path, **facts: object) -> str:
+    path = place / "record.json"
+    path.write_text(json.dumps({"architecture": "x86_64", "model": {"experts": 8}, **facts}))
+    return str(path)
+
+
+def test_a_recorded_model_stands_for_no_other_one(tmp_path: Path) -> None:
+    path = record(tmp_path, model_name="org/a")
+    same = read_with_model(path, ("org/a",), {})
+    assert (same.model, same.model_name, same.model_note) == (ModelShape(experts=8), "org/a", None)
+    other = read_with_model(path, ("org/b",), {"HF_HOME": str(tmp_path)})
+    assert (other.model, other.model_name) == (None, "org/b")
+    assert other.model_note == f"{path} describes the model org/a, not org/b: nothing of it is recorded"
+
+
+def test_another_model_than_the_recorded_one_is_looked_for_here(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "config.json").write_text('{"num_attention_heads": 4}')
+    other = read_with_model(record(tmp_path, model_name="org/a"), (str(tmp_path / "b"),), {})
+    assert other.model is not None
+    assert (other.model.attention_heads, other.model.experts) == (4, 0)
+    assert other.model_note is not None
+    assert other.model_note.endswith("the config.json on this machine counts")
+
+
+def test_a_record_without_a_models_name_is_one_of_the_model_that_is_asked_for(tmp_path: Path) -> None:
+    found = read_with_model(record(tmp_path), ("org/b",), {})
+    assert (found.model, found.model_note) == (ModelShape(experts=8), None)
+
+
+def test_a_command_that_hides_its_model_is_told_to_be_uncertain(tmp_path: Path) -> None:
+    path = record(tmp_path, model_name="org/a")
+    found = read_with_model(path, ("--port", "8000"), {})
+    assert found.model == ModelShape(experts=8)
+    assert found.model_note is not None
+    assert read_with_model(path, ("--port", "8000", "org/a"), {}).model_note is None
+    assert read_with_model(path, (), {}).model_note is None
+
+
+def test_what_doctor_or_plan_printed_is_a_record(tmp_path: Path) -> None:
+    machine = Machine("aarch64", model_name="org/a", model=ModelShape(experts=8), model_note="never kept")
+    text = json.dumps({"ok": True, "findings": [], "machine": json.loads(as_json(machine))})
+    assert parse(text, "checkup.json") == Machine("aarch64", model_name="org/a", model=ModelShape(experts=8))

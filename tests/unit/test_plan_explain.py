@@ -58,3 +58,4 @@ def test_equal_rungs_have_no_difference() -> None:
 def test_the_ladder_is_one_line() -> None:
     rungs = (Rung("as-asked", ()), Rung("no-autotune", ()))
     assert ladder_line(Ladder(rungs)) == "as-asked → no-autotune"
+    assert ladder_line(Ladder(rungs), 1) == "as-asked → [no-autotune]"

@@ -11,8 +11,9 @@ import pytest
 from safe_vllm import known
 from safe_vllm.machine.facts import Gpu, Installation, Machine, ModelShape, ProfileFile
 from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.costs import costs
 from safe_vllm.plan.intent import Intent
-from safe_vllm.plan.ladder import Plan, Rung
+from safe_vllm.plan.ladder import COSTS, Plan, Rung
 from safe_vllm.plan.profile_reading import parse
 
 B200 = Machine(
@@ -153,6 +154,27 @@ def test_single_operators_may_be_skipped_instead_of_all_tuning() -> None:
 def test_where_operators_cannot_be_skipped_all_tuning_is_off(machine: Machine, environment: dict[str, str]) -> None:
     found = plan(("m",), machine, environment, no_autotune={"skip_autotune_ops": ["bf16_gemm"]})
     assert rung(found, "no-autotune").words == ("m", "--no-enable-flashinfer-autotune")
+    said = "skip_autotune_ops of the profile cannot be used, and all autotune is off instead: "
+    assert [note for note in found.notes if note.startswith(said)]
+    assert costs(rung(found, "no-autotune")) == COSTS["no-autotune"]
+
+
+def test_a_rung_says_what_its_own_change_costs() -> None:
+    skipping = plan(("m",), no_autotune={"skip_autotune_ops": ["bf16_gemm"]})
+    assert "not tuned" in str(costs(rung(skipping, "no-autotune")))
+    assert not any("skip_autotune_ops" in note for note in skipping.notes)
+    idle = plan(("m",), no_autotune={"note": "no effect here"})
+    assert costs(rung(idle, "no-autotune")) is None
+    assert costs(rung(idle, "triton")) == COSTS["triton"]
+    assert costs(rung(idle, "triton"), on_cpu=True) is None
+
+
+def test_the_rung_triton_says_so_where_it_asks_for_another_backend() -> None:
+    found = rung(plan(("m",), with_model("nvfp4")), "triton")
+    assert found.note == "cutlass here: the safe backend for nvfp4 weights on this GPU"
+    assert rung(plan(("m",), with_model("bf16")), "triton").note is None
+    mine = rung(plan(("m",), with_model("bf16"), triton={"moe_backend": "marlin"}), "triton")
+    assert mine.note == "marlin here, as the profile says"
 
 
 @pytest.mark.parametrize(
@@ -329,10 +351,3 @@ def test_the_flag_says_what_the_weights_are_where_the_files_are_not_here() -> No
     made = plan(("org/Qwen3-30B-A3B", "--quantization", "modelopt_fp4"), machine)
     assert rung(made, "triton").words[-1] == "cutlass"
     assert any("with nvfp4 experts" in note for note in made.notes)
-
-
-def test_a_config_file_that_was_not_read_is_noted() -> None:
-    note = "the --config file cannot be read as settings, or is too much: what it says is not in this plan"
-    assert note in plan(("m", "--config", "f.yaml")).notes
-    assert note not in plan(("m", "--config", "f.yaml"), config={"a": 1}).notes
-    assert note not in plan(("m", "--config=f.yaml")).notes

@@ -204,3 +204,9 @@ def test_a_step_down_passes_over_what_was_refused_before() -> None:
     assert after(LADDER, [no(1), no(2), death(0)], BUDGET) == End(70, "no rung is left: it died")
     longer = Ladder((*LADDER.rungs, Rung("less-parallel", ("model",))))
     assert after(longer, [no(2), death(1)], BUDGET) == Next(3, "it died", 1)
+
+
+def test_more_attempts_are_not_offered_where_no_rung_is_left() -> None:
+    budget = Budget(max_attempts=1, proving_window_s=600)
+    assert after(LADDER, [death(2)], budget) == End(70, "no rung is left: it died")
+    assert "--max-attempts" in after(LADDER, [death(2, ready_for_s=SHORT)], budget).reason

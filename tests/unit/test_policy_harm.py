@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -80,3 +81,10 @@ def test_each_level_has_its_own_history_and_one_that_could_not_be_read_once_is_n
     falling, steady = memory(30, 22, 16, 9), disk(100, 100, 100, 100)
     assert harm([[*one, *other] for one, other in zip(steady, falling, strict=True)]) is not None
     assert harm([falling[0], [], [], falling[3]]) is None
+
+
+def test_a_disk_is_the_same_disk_whatever_it_is_called() -> None:
+    before = Level("disk", "space for models (/root)", 2 * GIB, 10 * GIB, "disk 1")
+    after = Level("disk", "space for models (/root/.cache)", 1 << 20, 10 * GIB, "disk 1")
+    assert "fell from 2.0 to 0.0 GiB" in str(harm([[before], [after]]))
+    assert harm([[before], [replace(after, key="disk 2")]]) is None

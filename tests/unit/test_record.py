@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from safe_vllm.record.events import EventLog
+from safe_vllm.record.events import EventLog, Origin
 
 
 def test_events_are_appended_as_lines_and_readable_by_the_owner_alone(tmp_path: Path) -> None:
@@ -45,3 +47,19 @@ def test_no_file_no_events() -> None:
     log = EventLog(None)
     log.write({"event": "ready"})
     assert log.error is None
+
+
+def test_every_event_says_when_it_was_and_of_which_launch() -> None:
+    stamp = Origin().stamp()
+    assert stamp["v"] == 1
+    assert stamp["launcher_pid"] == os.getpid()
+    assert re.fullmatch(rf"{os.getpid()}-[0-9a-f]+", str(stamp["launch"]))
+    time = str(stamp["time"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
+    when = datetime.fromisoformat(time.replace("Z", "+00:00"))
+    assert abs(when - datetime.now(timezone.utc)) < timedelta(hours=1)
+
+
+def test_the_events_of_one_launch_have_the_same_name_of_it() -> None:
+    origin = Origin()
+    assert origin.stamp()["launch"] == origin.stamp()["launch"]

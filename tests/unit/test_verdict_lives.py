@@ -193,3 +193,45 @@ def test_memory_does_not_grow_with_a_line_that_never_ends() -> None:
 def test_a_log_of_something_else_is_known_for_that() -> None:
     assert [life.is_vllm for life in told("hello\nworld\n")] == [False]
     assert [life.lines for life in (*told(""), *told("hello\nworld"))] == [0, 2]
+
+
+CRASHED = "  fault engine-signal, phase first-inference{}; vLLM's exit status was 0"
+
+
+@pytest.mark.parametrize("rest", ["", ", MoE backend CPU", ", suspect unknown, MoE backend CPU"])
+def test_our_own_verdict_counts_where_no_line_of_vllms_is_left(rest: str) -> None:
+    (life,) = told(OPENING + own(["attempt 1 at as-asked ended after 9 s: x", CRASHED.format(rest)]))
+    verdict = judge(life.observations)
+    assert (verdict.fault, verdict.phase, verdict.suspect) == ("engine-signal", "first-inference", "unknown")
+    assert verdict.backend == ("CPU" if rest else None)
+
+
+def test_the_same_verdict_is_read_from_an_event() -> None:
+    fields = {"fault": "gpu-oom", "phase": "capture", "suspect": "graphs", "status": 1, "ended": []}
+    (life,) = told(event("launch-started") + event("attempt-ended", attempt=1, rung="as-asked", **fields))
+    verdict = judge(life.observations)
+    assert (verdict.fault, verdict.phase, verdict.suspect) == ("gpu-oom", "capture", "graphs")
+
+
+def test_lines_of_vllms_count_before_our_own_verdict_on_them() -> None:
+    (life,) = told(OPENING + START + FAULT + own(["attempt 1 at as-asked ended after 9 s: x", CRASHED.format("")]))
+    assert judge(life.observations).fault == "misaligned-address"
+
+
+def test_the_phase_of_our_line_counts_where_the_log_got_less_far() -> None:
+    dead = own(["attempt 1 at as-asked ended after 9 s: x", CRASHED.format("")])
+    (life,) = told(OPENING + START + dead)
+    assert judge(life.observations).phase == "first-inference"
+    served = 'INFO:     1.1.1.1:5 - "POST /v1/completions HTTP/1.1" 200 OK\n'
+    (life,) = told(OPENING + START + UP + served + served + dead)
+    assert judge(life.observations).phase == "serving"
+
+
+def test_a_server_that_our_line_called_ready_was_ready() -> None:
+    (life,) = told(OPENING + START + own(banner.ready(9.0, AS_ASKED, "")))
+    assert life.observations.was_ready
+
+
+def test_our_own_verdict_counts_where_lines_of_vllms_tell_nothing() -> None:
+    (life,) = told(OPENING + START + CALM + own(["attempt 1 at as-asked ended after 9 s: x", CRASHED.format("")]))
+    assert judge(life.observations).fault == "engine-signal"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from safe_vllm.machine.facts import Installation
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference, ladder_line, variable_line
 from safe_vllm.plan.ladder import Plan, Rung
+from safe_vllm.plan.secrets import hide
 from safe_vllm.verdict.evidence import Evidence, Observations, Verdict, signal_name
 
 TEXT_LIMIT = 300
@@ -21,11 +25,23 @@ def opening(plan: Plan, vllm_version: str | None) -> list[str]:
     first = plan.ladder.rungs[plan.entry]
     lines = [
         f"vLLM {vllm_version or '(version unknown)'}, profile {plan.profile} ({plan.because})",
-        f"ladder: {ladder_line(plan.ladder)}",
+        f"ladder: {ladder_line(plan.ladder, plan.entry)}",
         *([plan.entry_because] if plan.entry_because else []),
     ]
     lines += [f"{first.name} sets {variable_line(name, value, plan.unread)}" for name, value in first.environment]
     return lines + list(plan.notes)
+
+
+def opening_facts(plan: Plan, vllm: Sequence[str], installation: Installation) -> dict[str, object]:
+    """Return the same as an event holds it, with the first command as far as it may be shown."""
+    first = plan.ladder.rungs[plan.entry]
+    return {
+        "profile": plan.profile,
+        "ladder": [rung.name for rung in plan.ladder.rungs],
+        "entry": first.name,
+        "argv": list(hide((*vllm, "serve", *first.words))),
+        "versions": {"vllm": installation.vllm, "flashinfer": installation.flashinfer, "torch": installation.torch},
+    }
 
 
 def taken(place: Endpoint) -> list[str]:
@@ -48,8 +64,7 @@ def death(attempt: int, rung: Rung, seconds: float, observations: Observations, 
     """Say what died, in which phase, and the line that says so."""
     lines = [
         f"attempt {attempt} at {rung.name} ended after {seconds:.0f} s: {verdict.reason}",
-        f"  fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, "
-        f"{in_use(verdict)}; {_ending(observations.leader_status)}",
+        f"  {named(verdict)}; {_ending(observations.leader_status)}",
     ]
     lines += [f"  {quoted(root, OUTPUT)}" for root in telling(verdict, 1) if root.text[-TELLING:] not in verdict.reason]
     return lines + [f"  {advice}" for advice in verdict.advice]
@@ -61,15 +76,17 @@ def _ending(status: int | None) -> str:
     return f"vLLM's exit status was {status}" if status >= 0 else f"vLLM was killed by {signal_name(-status)}"
 
 
-def in_use(verdict: Verdict) -> str:
-    """Return the backend of the suspected part of the engine, or that of MoE layers."""
+def named(verdict: Verdict) -> str:
+    """Return the fault, the phase, and what else is known: the suspect, and its backend or that of MoE layers."""
+    parts = [f"fault {verdict.fault}", f"phase {verdict.phase}"]
+    parts += [f"suspect {verdict.suspect}"] if verdict.suspect not in ("unknown", "none") else []
     kind = {"attention": "attention", "all-to-all": "all-to-all"}.get(verdict.suspect, "MoE")
-    return f"{kind} backend {verdict.backend or 'not named'}"
+    return ", ".join([*parts, f"{kind} backend {verdict.backend}"] if verdict.backend else parts)
 
 
-def quoted(evidence: Evidence, place: str) -> str:
+def quoted(evidence: Evidence, place: str, limit: int = TEXT_LIMIT) -> str:
     """Return a line of vLLM's as we show it, and where it stands in ``place``."""
-    return f"line {evidence.number} of {place}: {_shortened(evidence.text)}"
+    return f"line {evidence.number} of {place}: {_shortened(evidence.text, limit)}"
 
 
 def telling(verdict: Verdict, limit: int) -> list[Evidence]:
@@ -83,8 +100,8 @@ def shown(verdict: Verdict) -> list[dict[str, object]]:
     return [{"line": found.number, "text": _shortened(found.text), "kind": found.kind} for found in lines]
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
+def _shortened(text: str, limit: int = TEXT_LIMIT) -> str:
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 def step(attempt: int, before: Rung, after: Rung, pause_s: float, reason: str, unread: frozenset[str]) -> list[str]:

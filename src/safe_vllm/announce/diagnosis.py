@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from safe_vllm.announce.banner import in_use, quoted, telling
-from safe_vllm.plan.ladder import LESS_PARALLEL, NO_AUTOTUNE, NO_EXPERT_PARALLEL, TRITON
-from safe_vllm.verdict.evidence import Verdict
+from safe_vllm.announce.banner import named, quoted, telling
+from safe_vllm.announce.rungs import CHANGES, fitting, says_the_same
+from safe_vllm.verdict.evidence import Evidence, Verdict
 
 NOTHING = "nothing: it was asked to stop"
+BLANK = "nothing can be said from this log; give vLLM's whole output, or its --exit-status"
+NO_RUNG = "no rung of safe-vllm changes anything for a server that is started so; look at the lines above"
+PASSING = {
+    "port-in-use": "free the port, then start it again; it may also pass by itself",
+    "hub": "make the model hub reachable, then start it again; it may also pass by itself",
+}
+"""What may pass by itself, though no safer settings help."""
 ACTIONS = {
     "retry-safer": "start it again with safer settings",
     "retry-same": "start it again as it was; it may pass by itself",
     "stop": "do not start it again before this is changed",
     "none": "nothing needs to be done",
 }
-CHANGES = {
-    NO_AUTOTUNE: "add --no-enable-flashinfer-autotune (vLLM 0.16 and later)",
-    TRITON: "add --moe-backend triton (vLLM 0.17 and later; NVFP4 weights: cutlass or marlin)",
-    LESS_PARALLEL: "put --tensor-parallel-size where --data-parallel-size was, on the same GPUs",
-    NO_EXPERT_PARALLEL: "leave out --enable-expert-parallel",
-}
-"""What each rung means for someone who changes the command by hand."""
 LINES_LIMIT = 6
+TEXT_LIMIT = 160
+"""Characters of a line that people are shown; programs get more."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Attempt:
     number: int
     rung: str | None
     verdict: Verdict
+    useless: frozenset[str] = frozenset()
+    """Rungs that change nothing for a server that is started so."""
+    is_blank: bool = False
+    """Whether nothing is known of it."""
 
     @property
     def has_failed(self) -> bool:
@@ -52,6 +58,8 @@ class Diagnosis:
     """How many came before these."""
     links: tuple[str, ...]
     """Where the cause and the advice are explained."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where the signatures of the lines shown are explained."""
 
 
 def as_object(diagnosis: Diagnosis) -> dict[str, object]:
@@ -91,18 +99,44 @@ def _as_entry(attempt: Attempt) -> dict[str, object]:
 
 def as_lines(diagnosis: Diagnosis, relieves: Mapping[str, frozenset[str]]) -> list[str]:
     """Return the diagnosis for people: the root line, what it means, what to change now, and which rung that is."""
-    verdict = diagnosis.shown.verdict
-    lines = [
-        *_overview(diagnosis),
-        verdict.reason,
-        f"fault {verdict.fault}, phase {verdict.phase}, suspect {verdict.suspect}, {in_use(verdict)}",
-    ]
-    lines += [f"{found.kind}  {quoted(found, 'the log')}" for found in telling(verdict, LINES_LIMIT)]
-    lines += [f"what to do: {NOTHING if verdict.fault == 'stopped' else ACTIONS[verdict.action]}"]
-    if verdict.action == "retry-safer":
-        lines += _rungs(verdict.suspect, relieves)
-    lines += [f"  {advice}" for advice in verdict.advice]
-    return [*lines, *(f"see {link}" for link in diagnosis.links)]
+    shown = diagnosis.shown
+    verdict = shown.verdict
+    rungs = fitting(verdict.suspect, relieves, shown.useless) if verdict.action == "retry-safer" else []
+    lines = [*_overview(diagnosis), verdict.reason, named(verdict)]
+    lines += [_line(found, diagnosis.sources) for found in telling(verdict, LINES_LIMIT)]
+    return [*lines, f"what to do: {_to_do(shown, rungs)}", *(f"  {line}" for line in _changes(verdict, rungs))]
+
+
+def _line(found: Evidence, sources: Mapping[str, str]) -> str:
+    """Return a line of the log; a link into source code says where it is printed, and helps nobody here."""
+    link = sources.get(found.signature) if found.kind == "root" else None
+    return f"{found.kind}  {quoted(found, 'the log', TEXT_LIMIT)}{_see(None if link and '/blob/' in link else link)}"
+
+
+def _to_do(shown: Attempt, rungs: list[str]) -> str:
+    verdict = shown.verdict
+    if shown.is_blank:
+        return BLANK
+    if verdict.fault == "stopped":
+        return NOTHING
+    if verdict.action == "stop" and verdict.fault in PASSING:
+        return PASSING[verdict.fault]
+    return NO_RUNG if verdict.action == "retry-safer" and not rungs else ACTIONS[verdict.action]
+
+
+def _changes(verdict: Verdict, rungs: list[str]) -> list[str]:
+    """Return the rungs, then the advice that is not already said by one of them; each with its link."""
+    advice = list(zip(verdict.advice, verdict.links, strict=True))
+    lines = []
+    for rung in rungs:
+        same = [told for told in advice if says_the_same(told[0], rung)]
+        lines.append(f"{rung}: {CHANGES[rung]}{_see(same[0][1] if same else None)}")
+        advice = [told for told in advice if told not in same]
+    return lines + [f"{text}{_see(link)}" for text, link in advice]
+
+
+def _see(link: str | None) -> str:
+    return f"; see {link}" if link else ""
 
 
 def _overview(diagnosis: Diagnosis) -> list[str]:
@@ -125,9 +159,3 @@ def _row(attempt: Attempt) -> str:
     verdict = attempt.verdict
     where = f" at {attempt.rung}" if attempt.rung else ""
     return f"{attempt.number}{where}: {verdict.fault}, phase {verdict.phase}, action {verdict.action}"
-
-
-def _rungs(suspect: str, relieves: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return the steps in order; where the suspect is known, only those that are an answer to it."""
-    known = [rung for rung in CHANGES if suspect in relieves[rung]]
-    return [f"  {rung}: {CHANGES[rung]}" for rung in known or CHANGES]

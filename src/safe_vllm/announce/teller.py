@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from safe_vllm.record.events import EventLog
+from safe_vllm.plan.secrets import without_secrets
+from safe_vllm.record.events import EventLog, Origin
 
 PREFIX = "safe-vllm: "
 
@@ -27,18 +28,29 @@ class Teller:
     output: Output
     wants_json: bool
     log: EventLog
+    origin: Origin = field(default_factory=Origin)
     started_at: float = field(default_factory=time.monotonic)
     _complaint: str | None = None
 
     def tell(self, event: str, lines: Sequence[str], **fields: object) -> None:
         """Tell one event: its name, the lines for people, and the fields for programs."""
         at_s = round(time.monotonic() - self.started_at, 3)
-        content = {"event": event, "at_s": at_s, **fields}
+        head = {"event": event, **self.origin.stamp(), "at_s": at_s}
+        content = {**head, **{name: _shown(value) for name, value in fields.items()}}
         self.log.write(content)
-        said = [json.dumps(content, ensure_ascii=False)] if self.wants_json else lines
+        said = [json.dumps(content, ensure_ascii=False)] if self.wants_json else map(without_secrets, lines)
         for line in said:
             self.output.say(PREFIX + line.replace("\n", " "))
         if self.log.error != self._complaint:
             self._complaint = self.log.error
             if self._complaint:
                 self.output.say(f"{PREFIX}events are not written: {self._complaint}; the launch goes on")
+
+
+def _shown(value: object) -> object:
+    """Return what may be told of a value: lines of vLLM's that we quote may hold what an operator wrote."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, dict):
+        return {key: _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -33,7 +33,7 @@ class AskHealth:
 
 @dataclass(frozen=True)
 class SendCanary:
-    """Send one real request."""
+    """Send a real request; to a server that is not ready yet, a series of them."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +44,10 @@ def wait(
 
     ``on_wait`` is called with the first answer, where that will not do.
     """
-    began, last = time.monotonic(), None
+    began, last = loop.now(), None
     while True:
-        given = answer(loop, question, max(LOOK_AGAIN_S, began + limit_s - time.monotonic()))
-        waited_s = time.monotonic() - began
+        given = answer(loop, question, max(LOOK_AGAIN_S, began + limit_s - loop.now()))
+        waited_s = loop.now() - began
         if given and is_met(given[0]):
             return Waited(given[0], waited_s, is_met=True)
         if given and not last:
@@ -62,9 +61,9 @@ def wait(
 def answer(loop: Loop, question: Callable[[], T], within_s: float = ANSWER_WITHIN_S) -> tuple[T] | None:
     """Return the answer to a question that may block, or ``None`` when there is none in time. Raises StopAsked."""
     given: list[T] = []
-    until = time.monotonic() + within_s
+    until = loop.now() + within_s
     loop.ask(question, given.append)
-    while not given and time.monotonic() < until:
+    while not given and loop.now() < until:
         loop.turn(until)
         if loop.stops:
             raise StopAsked

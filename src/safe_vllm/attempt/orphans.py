@@ -28,15 +28,19 @@ def bystanders() -> Bystanders:
     return Bystanders(frozenset((known.pid, known.started) for known in found), frozenset(sessions))
 
 
-def end_all_but(spared: Bystanders) -> None:
-    """Kill every descendant of ours that is neither spared nor descends from one who is. Takes 10 seconds at most."""
+def end_all_but(spared: Bystanders) -> list[str]:
+    """Kill every descendant of ours that is neither spared nor descends from one who is. Takes 10 seconds at most.
+
+    Returns who is left: they are stuck in the kernel.
+    """
     until = time.monotonic() + LIMIT_S
     while (found := _others(spared)) and time.monotonic() < until:
         tree.kill(lambda: _living_others(spared))
         _reap({known.pid for known in found})
         if not _living_others(spared):  # whoever is left has ended, and is somebody else's to reap
-            return
+            return []
         time.sleep(LOOK_AGAIN_S)
+    return [f"{tree.title(known.pid)} ({known.pid})" for known in _living_others(spared)]
 
 
 def _living_others(spared: Bystanders) -> list[tree.Process]:

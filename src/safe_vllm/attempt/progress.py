@@ -18,6 +18,7 @@ Step = tuple["Progress", tuple[Effect, ...], str | None]
 CHATTER = (
     # https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/distributed/device_communicators/shm_broadcast.py
     b"No available shared memory broadcast block found",
+    b"No available block found in ",  # the same, in older releases
     # https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/engine/utils.py (wait_for_engine_startup, at DEBUG)
     b"core engine proc(s) to start",
     b"core engine proc(s) to connect",

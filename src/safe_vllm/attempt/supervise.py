@@ -202,9 +202,9 @@ def run(loop: Loop, order: Order) -> Ended:
     attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at)
     loop.expect(child.pid)
     loop.watch(child.report, attempt.on_report)
-    pipes: dict[Stream, int] = {"stdout": child.stdout}
-    if child.stderr is not None:
-        pipes["stderr"] = child.stderr
+    # stderr first: progress is told there before the record on stdout that says how it failed
+    pipes: dict[Stream, int] = {} if child.stderr is None else {"stderr": child.stderr}
+    pipes["stdout"] = child.stdout
     loop.on_suspend = lambda: attempt.tell("freeze", 0)
     loop.on_resume = lambda: attempt.tell("tree", signal.SIGCONT)
     attempt.run(Streams(loop, pipes, attempt.on_chunk))
@@ -212,7 +212,8 @@ def run(loop: Loop, order: Order) -> Ended:
     attempt.stop_looking()
     is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
     if is_lost:
-        orphans.end_all_but(spared)
+        attempt.stuck += orphans.end_all_but(spared)
+        loop.turn(loop.now())  # a stop may have come meanwhile
         if not attempt.has_started:
             hint = "its own words are above; please report them"
             raise Trouble("the guardian process could not do its work", hint=hint, status=Status.BUG)

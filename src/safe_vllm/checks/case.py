@@ -12,9 +12,10 @@ from safe_vllm.machine.condition import Condition
 from safe_vllm.machine.facts import Machine
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.flags import Reading, read
-from safe_vllm.plan.grammar import DATA_PARALLEL, EXECUTOR, PIPELINE_PARALLEL, TENSOR_PARALLEL
+from safe_vllm.plan.grammar import DATA_PARALLEL, EXECUTOR
 from safe_vllm.plan.known_bad import KnownBad
 from safe_vllm.plan.ladder import Plan
+from safe_vllm.plan.split import sizes_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Case:
     @property
     def ranks(self) -> int:
         """How many GPUs one engine uses."""
-        return (self.reading.number(TENSOR_PARALLEL) or 1) * (self.reading.number(PIPELINE_PARALLEL) or 1)
+        sizes = sizes_of(self.reading)
+        return sizes.gpus // sizes.data if sizes else 1
 
     @property
     def engines(self) -> int:

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from safe_vllm.checks.case import Case
 from safe_vllm.checks.finding import Finding
-from safe_vllm.plan.known_bad import Combination, KnownBad, short
-
-TITLES = {"flashinfer": "FlashInfer", "vllm": "vLLM"}
+from safe_vllm.plan.known_bad import Combination, KnownBad, fixes, short
 
 
 def known_faults(case: Case) -> Iterator[Finding]:
@@ -28,7 +26,10 @@ def known_faults(case: Case) -> Iterator[Finding]:
         parallel = " with data and expert parallelism" if entry.data_parallel and entry.expert_parallel else ""
         why = f"a launch that resembles the report starts at {entry.start_at} ({short(entry.link)})"
         yield Finding("known-faults", "note", what + parallel, why, _fixed(entry))
-    if not possible:
+    if not possible and case.machine.gpus and case.machine.installation.vllm is None:
+        why, do = "most entries are for a range of versions", "see to the warning about vllm, and check again"
+        yield Finding("known-faults", "note", "cannot be told: versions are not known", why, do)
+    elif not possible:
         yield Finding("known-faults", "ok", "none for this machine" if not case.words else "none for this command")
 
 
@@ -51,5 +52,5 @@ def _may_match(entry: KnownBad, case: Case) -> bool:
 
 
 def _fixed(entry: KnownBad) -> str:
-    fixed = " and ".join(f"{TITLES.get(name, name)} {version}" for name, version in entry.fixed_in.items())
+    fixed = fixes(entry)
     return f"upgrade: fixed in {fixed}" if fixed else f"follow {entry.link}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from safe_vllm.checks.case import Case
 from safe_vllm.checks.finding import Finding
 from safe_vllm.plan.dialect_table import numbers
+from safe_vllm.plan.explain import ladder_line
 from safe_vllm.plan.grammar import AUTOTUNE, MOE_BACKEND
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/"
@@ -76,5 +77,5 @@ def planned(case: Case) -> Iterator[Finding]:
     if case.no_plan:
         yield Finding("profile", "problem", case.no_plan, "serve would end with the same message", "correct it")
     elif case.plan:
-        rungs = " → ".join(rung.name for rung in case.plan.ladder.rungs)
+        rungs = ladder_line(case.plan.ladder, case.plan.entry)
         yield Finding("profile", "ok", f"{case.plan.profile} ({case.plan.because}): {rungs}")

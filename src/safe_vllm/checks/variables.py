@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from safe_vllm.checks.case import Case
 from safe_vllm.checks.finding import Finding
+from safe_vllm.plan.intent import SWITCHED_ON
 
 PREFIXES = ("VLLM_", "FLASHINFER_", "TRTLLM_")
 OFF = ("", "0", "false", "no", "off")
@@ -92,7 +93,7 @@ def links(case: Case) -> Iterator[Finding]:
 
 def switches(case: Case) -> Iterator[Finding]:
     """Look for variables that change what a fault looks like, or whether we see it."""
-    if _is_on(case, "SAFE_VLLM_OFF"):
+    if case.environment.get("SAFE_VLLM_OFF", "").lower() in SWITCHED_ON:
         why = "safe-vllm serve becomes plain vLLM: no rung, no restart"
         yield Finding("switches", "warning", "SAFE_VLLM_OFF is set", why, "unset SAFE_VLLM_OFF")
     if _is_on(case, "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"):

@@ -17,12 +17,14 @@ from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, is_of
 from safe_vllm.cli.profiles import profiles
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.intent import Intent, Limits
 
 UNWRITTEN = 1
 """As other commands end that cannot write their output."""
 INTERRUPTED = 130
 """As a shell tells of a command that Ctrl-C ended; ``serve`` has a status of its own for that."""
+OURS = Limits()
+"""What holds where neither the operator nor the profile says otherwise."""
 
 
 @click.command(
@@ -37,12 +39,14 @@ INTERRUPTED = 130
 @option("--events", metavar="FILE", help="Append one JSON object per event.")
 @option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
 @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
-@option("--max-attempts", type=click.IntRange(min=1), default=8, show_default=True, help="Then give up.")
-@seconds("--stop-timeout", 60.0, "From the request to stop until SIGKILL.")
-@seconds("--fault-grace", 20.0, "From a fault line in the output to our own action.")
-@seconds("--backoff", 2.0, "Before the second attempt; doubles up to 60.")
-@seconds("--proving-window", 600.0, "A server that served so long had proven its rung.")
-@seconds("--start-timeout", None, "From start until ready; no limit when not given.")
+@option(
+    "--max-attempts", type=click.IntRange(min=1), default=OURS.max_attempts, show_default=True, help="Then give up."
+)
+@seconds("--stop-timeout", OURS.stop_timeout_s, "From the request to stop until SIGKILL.")
+@seconds("--fault-grace", OURS.fault_grace_s, "From a fault line in the output to our own action.")
+@seconds("--backoff", OURS.backoff_s, "Before the second attempt; doubles up to 60.")
+@seconds("--proving-window", OURS.proving_window_s, "A server that served so long had proven its rung.")
+@seconds("--start-timeout", OURS.start_timeout_s, "From start until ready; no limit when not given.")
 @click.version_option(package_name="safe-vllm", prog_name="safe-vllm", allow_from_autoenv=False)
 @click.help_option("-h", "--help", allow_from_autoenv=False)
 @click.pass_context

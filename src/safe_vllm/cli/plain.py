@@ -10,6 +10,7 @@ import click
 
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
+from safe_vllm.plan.intent import SWITCHED_ON
 
 NOT_YET = frozenset({"status", "forget"})
 """Names that are ours and not vLLM's, and have no code yet."""
@@ -48,7 +49,7 @@ def hand_over(ctx: click.Context) -> None:
 
 def is_off() -> bool:
     """Return whether we are to get out of the way."""
-    return os.environ.get("SAFE_VLLM_OFF", "").lower() in ("1", "true", "yes", "on")
+    return os.environ.get("SAFE_VLLM_OFF", "").lower() in SWITCHED_ON
 
 
 def wants_only_words(words: Sequence[str]) -> bool:

@@ -38,10 +38,10 @@ def show(ctx: click.Context, name: str) -> int:
 
 
 @profiles.command("check", short_help="Whether profiles are sound.")
-@click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=click.Path(), metavar="[NAME|FILE]...")
 @click.pass_context
 def check(ctx: click.Context, files: tuple[str, ...]) -> int:
-    """Tell everything that is wrong with profiles; without FILE, with all that are found."""
+    """Tell everything that is wrong with profiles; without any named, with all that are found."""
     from safe_vllm import catalogue
 
     checked = catalogue.check(files, ctx.obj["profile_dir"])

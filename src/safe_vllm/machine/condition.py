@@ -87,3 +87,7 @@ class Condition:
     has_infiniband: bool = False
     pins: Mapping[str, str] = field(default_factory=dict)
     """Versions that the metadata of the installed vLLM asks for, by distribution."""
+    lost_model: str | None = None
+    """The path that the command names as its model, where nothing is there."""
+    config_trouble: str | None = None
+    """Why the file that the command names with ``--config`` is not read."""

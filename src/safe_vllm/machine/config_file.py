@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from safe_vllm.errors import Trouble
-from safe_vllm.machine.rooted import is_file, text_of
+from safe_vllm.machine.rooted import exists, text_of
 
 BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 """Words that are booleans to vLLM, which reads YAML 1.1, and plain strings to our stricter reader."""
@@ -17,21 +17,43 @@ def config_of(words: Sequence[str]) -> Mapping[str, object] | None:
 
     vLLM takes only the form of two words; ``--config=FILE`` is accepted and ignored.
     """
+    found = _read(words)
+    return found if isinstance(found, dict) else None
+
+
+def trouble_of(words: Sequence[str]) -> str | None:
+    """Return why the file that ``words`` name is not read; ``None``: it is, or none is named."""
+    found = _read(words)
+    return found if isinstance(found, str) else None
+
+
+def _read(words: Sequence[str]) -> dict[str, object] | str | None:
+    """Return what is in the file, or why that is not known."""
     named = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--config"]
-    is_named = len(named) == 1 and named[0].endswith((".yaml", ".yml"))
+    if len(named) != 1:
+        return "--config is there more than once" if named else None
+    name, path = named[0], Path(named[0])
+    if not name.endswith((".yaml", ".yml")):
+        return f"{name} is no .yaml file"
+    if not exists(path):
+        return f"{name} does not exist"
     # Only a regular file: what is read from a FIFO would be gone for vLLM.
-    text = text_of(Path(named[0])) if is_named and is_file(Path(named[0])) else None
-    return _mapping(text, named[0]) if text else None
+    text = text_of(path)
+    return f"{name} cannot be read" if text is None else _mapping(text, name)
 
 
-def _mapping(text: str, where: str) -> Mapping[str, object] | None:
+def _mapping(text: str, where: str) -> dict[str, object] | str | None:
     from safe_vllm.data.strict_yaml import load
 
+    if not text:
+        return None
     try:
         value = load(text, where=where, may_repeat=True)
-    except Trouble:
-        return None
-    return {str(key): _as_vllm_reads(item) for key, item in value.items()} if isinstance(value, dict) else None
+    except Trouble as trouble:
+        return trouble.message
+    if not isinstance(value, dict):
+        return f"{where} holds no settings"
+    return {str(key): _as_vllm_reads(item) for key, item in value.items()}
 
 
 def _as_vllm_reads(value: object) -> object:

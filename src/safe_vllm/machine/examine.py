@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from safe_vllm.machine import hub
 from safe_vllm.machine.condition import Condition, Disk, LibraryPath, Limit, Port
 from safe_vllm.machine.rooted import below, exists, is_directory, text_of
 
@@ -74,9 +75,8 @@ def places(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     home = environment.get("HOME") or "/"
     cache = environment.get("XDG_CACHE_HOME") or f"{home}/.cache"
     state = environment.get("XDG_STATE_HOME") or f"{home}/.local/state"
-    hub = environment.get("HF_HUB_CACHE") or f"{environment.get('HF_HOME') or f'{cache}/huggingface'}/hub"
     flashinfer = f"{environment.get('FLASHINFER_WORKSPACE_BASE') or home}/.cache/flashinfer"
-    yield "Hugging Face cache", hub, "HF_HOME"
+    yield "Hugging Face cache", hub.cache({"HOME": home, **environment}) or home, "HF_HOME"
     yield "vLLM's cache", environment.get("VLLM_CACHE_ROOT") or f"{cache}/vllm", "VLLM_CACHE_ROOT"
     yield "FlashInfer's kernels", flashinfer, "FLASHINFER_WORKSPACE_BASE"
     yield "Triton's kernels", environment.get("TRITON_CACHE_DIR") or f"{home}/.triton/cache", "TRITON_CACHE_DIR"

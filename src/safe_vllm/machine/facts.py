@@ -114,6 +114,10 @@ class Machine:
     """All directories with a CUDA runtime that were found, the best one for this machine first."""
     model: ModelShape | None = None
     """``None``: no readable ``config.json`` was found for it on this machine."""
+    model_name: str | None = None
+    """The model that ``model`` describes, as the command named it."""
+    model_note: str | None = None
+    """Why ``model`` is not what a record says. Never recorded."""
 
 
 Place = tuple[str | int, ...]

@@ -17,7 +17,6 @@ NO_DRIVER = "no NVIDIA driver on this machine"
 ONE_SLICE = "CUDA uses one MIG slice per process"
 """https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ (device enumeration)"""
 UNORDERED = "the GPUs differ, and without CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA may number them otherwise"
-
 NO_SLICE = "is in MIG mode and has no slice"
 
 KERNEL_MODULE = "/proc/driver/nvidia/version"

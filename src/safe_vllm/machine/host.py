@@ -67,7 +67,7 @@ def _disks(environment: Mapping[str, str], root: Path) -> Iterator[Level]:
         total, free = space(place)
         if total and free is not None and (number := _file_system(place)) not in seen:
             seen.add(number)
-            yield Level("disk", f"space for {purpose} ({place})", free, total)
+            yield Level("disk", f"space for {purpose} ({place})", free, total, f"disk {number}")
 
 
 def _others(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ def caches(environment: Mapping[str, str], download_dir: str | None = None) -> t
     """Return the directories that may hold downloaded models; vLLM keeps weights in a download directory of its own."""
     if environment.get(OTHER_HUB, "").lower() in ("1", "true"):
         return ()
-    found = (_expanded(place, environment) for place in (_hub_cache(environment), download_dir) if place)
+    found = (_expanded(place, environment) for place in (cache(environment), download_dir) if place)
     return tuple(Path(place) for place in found)
 
 
@@ -42,14 +42,15 @@ def _snapshots(folder: Path, revision: str) -> Iterator[Path]:
     yield folder / "snapshots" / revision
 
 
-def _hub_cache(environment: Mapping[str, str]) -> str | None:
+def cache(environment: Mapping[str, str]) -> str | None:
+    """Return the directory of downloaded models as the variables name it; ``None``: there is no home either."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if place := environment.get(name):
             return place
     if home := environment.get("HF_HOME"):
         return f"{home}/hub"
-    cache = environment.get("XDG_CACHE_HOME") or (f"{environment['HOME']}/.cache" if "HOME" in environment else None)
-    return f"{cache}/huggingface/hub" if cache else None
+    base = environment.get("XDG_CACHE_HOME") or (f"{environment['HOME']}/.cache" if "HOME" in environment else None)
+    return f"{base}/huggingface/hub" if base else None
 
 
 def _expanded(place: str, environment: Mapping[str, str]) -> str:

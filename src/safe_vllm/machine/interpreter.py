@@ -20,8 +20,6 @@ LAYOUTS = (
 
 ASK_TIMEOUT_S = 5.0
 LONGEST_WRAPPER = 8192
-
-
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 OPTIONS_WITH_VALUE = ("-u", "-C", "--unset", "--chdir")
 """Of ``env``."""

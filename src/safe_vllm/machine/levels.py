@@ -39,3 +39,5 @@ class Level:
     name: str
     free_bytes: int
     whole_bytes: int
+    key: str = ""
+    """What tells it from others: the name of a disk changes with what is there."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.gpus import gpus
 from safe_vllm.machine.libraries import cuda12_directories, cuda_libraries
-from safe_vllm.machine.model import shape
+from safe_vllm.machine.model import described
 from safe_vllm.machine.model_flags import asked
 from safe_vllm.machine.packages import survey
 from safe_vllm.machine.surface import surface
@@ -29,6 +29,7 @@ def look(
     architecture = architecture or platform.machine()
     seen = gpus(environment, root)
     found = survey(vllm, environment, root)
+    name, model = described(asked(words, config), environment)
     return Machine(
         architecture=architecture,
         gpus=seen.found,
@@ -40,5 +41,6 @@ def look(
         installation=replace(found.installation, surface=surface(found.package("vllm"), environment, root)),
         cuda12_libraries=cuda12_directories(architecture, root),
         cuda_libraries=cuda_libraries(architecture, found.places, environment, root),
-        model=shape(asked(words, config), environment),
+        model=model,
+        model_name=name,
     )

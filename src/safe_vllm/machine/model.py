@@ -10,7 +10,7 @@ from typing import Any
 from safe_vllm.machine import hub
 from safe_vllm.machine.facts import ModelShape
 from safe_vllm.machine.model_flags import Asked
-from safe_vllm.machine.rooted import is_directory, text_of
+from safe_vllm.machine.rooted import exists, is_directory, text_of
 from safe_vllm.machine.weights import Checkpoint, weights
 
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -54,20 +54,32 @@ LIMIT_BYTES = 1 << 25
 
 def shape(asked: Asked, environment: Mapping[str, str]) -> ModelShape | None:
     """Return the shape of the first model that may be meant and has a readable ``config.json`` on this machine."""
-    for directory in _directories(asked, environment):
+    return described(asked, environment)[1]
+
+
+def described(asked: Asked, environment: Mapping[str, str]) -> tuple[str | None, ModelShape | None]:
+    """Return the name of the model that is meant, as far as it can be told, and its shape."""
+    for name, directory in _directories(asked, environment):
         config = _object(directory / "config.json")
         if config is not None:
-            return _shape(_merged(config, asked.overrides), _object(directory / "hf_quant_config.json"), asked)
-    return None
+            separate = _object(directory / "hf_quant_config.json")
+            return asked.name or name, _shape(_merged(config, asked.overrides), separate, asked)
+    return asked.name, None
 
 
-def _directories(asked: Asked, environment: Mapping[str, str]) -> Iterator[Path]:
+def lost(asked: Asked) -> str | None:
+    """Return the path that is named as the model, where there is nothing at it."""
+    name = asked.name or ""
+    return name if name.startswith(("/", "./", "../")) and not exists(Path(name)) else None
+
+
+def _directories(asked: Asked, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     places = hub.caches(environment, asked.download_dir)
     for name in (asked.config_path,) if asked.config_path else asked.names:
         if is_directory(Path(name)):
-            yield Path(name)
+            yield name, Path(name)
         elif found := hub.snapshot(name, asked.revision, places):
-            yield found
+            yield name, found
 
 
 def _shape(whole: Mapping[str, Any], separate: Mapping[str, Any] | None, asked: Asked) -> ModelShape:

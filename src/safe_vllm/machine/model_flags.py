@@ -27,6 +27,8 @@ class Asked:
 
     names: tuple[str, ...] = ()
     """What may be the model, in vLLM's order of precedence."""
+    name: str | None = None
+    """The one of them that can be told without knowing every flag."""
     revision: str | None = None
     download_dir: str | None = None
     config_path: str | None = None
@@ -44,6 +46,7 @@ def asked(words: Sequence[str], config: Mapping[str, object] | None = None) -> A
     text = {name: str(said[name]) for name in SHORTEST if said.get(name) is not None}
     return Asked(
         names=candidates(words, config),
+        name=next(_certain(words, config), None),
         revision=text.get("--revision"),
         download_dir=text.get("--download-dir"),
         config_path=text.get("--hf-config-path"),
@@ -58,12 +61,15 @@ def candidates(words: Sequence[str], config: Mapping[str, object] | None = None)
 
     A model behind flags that we do not know cannot be told from their values, so the last word is only a guess.
     """
-    first = words[:1] if words and not words[0].startswith("-") else ()
-    named = [after for word, after in pairwise(words) if word == "--model"]
-    named += [word.removeprefix("--model=") for word in words if word.startswith("--model=")]
-    in_file = [str(config["model"])] if config and "model" in config else []
     last = words[-1:] if words and not words[-1].startswith("-") else ()
-    return tuple(dict.fromkeys((*named, *first, *in_file, *last)))
+    return tuple(dict.fromkeys((*_certain(words, config), *last)))
+
+
+def _certain(words: Sequence[str], config: Mapping[str, object] | None) -> Iterator[str]:
+    yield from (after for word, after in pairwise(words) if word == "--model")
+    yield from (word.removeprefix("--model=") for word in words if word.startswith("--model="))
+    yield from words[:1] if words and not words[0].startswith("-") else ()
+    yield from [str(config["model"])] if config and "model" in config else []
 
 
 def _spelled(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.facts import ProfileFile
-from safe_vllm.machine.rooted import is_directory
+from safe_vllm.machine.rooted import is_directory, is_mute
 
 PACKAGE = Path(__file__).parent.parent
 SYSTEM = "/etc/safe-vllm/profiles"
@@ -102,7 +102,7 @@ def _of_user(environment: Mapping[str, str]) -> list[Path]:
 
 def _text(path: Path) -> str:
     try:
-        if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # <(…) of a shell is one, and answers
+        if is_mute(path):
             raise Trouble(f"{path}: cannot be read: it is a FIFO", hint="a profile is a regular file")
         with path.open("rb") as file:
             content = file.read(SIZE_LIMIT + 1)

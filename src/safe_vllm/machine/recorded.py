@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from safe_vllm.errors import Status, Trouble
-from safe_vllm.machine.facts import Machine, WeightFormat
-from safe_vllm.machine.model import shape
+from safe_vllm.errors import Status, Trouble, did_you_mean
+from safe_vllm.machine.facts import Machine, ModelShape, WeightFormat
+from safe_vllm.machine.model import described
 from safe_vllm.machine.model_flags import asked
 from safe_vllm.machine.packages import plain_version
+from safe_vllm.machine.rooted import is_mute
 from safe_vllm.machine.schemes import UNKNOWN
 from safe_vllm.machine.weights import ONLINE
 
@@ -29,8 +30,7 @@ CAPABILITY = re.compile(r"\d{1,3}\.\d{1,3}", re.ASCII)
 def read(path: str) -> Machine:
     """Return the machine that a file describes. Raises Trouble with the place in it."""
     try:
-        # <(…) of a shell is a FIFO, and answers; another may never
-        if Path(path).is_fifo() and not path.startswith(("/dev/", "/proc/")):
+        if is_mute(Path(path)):
             raise _trouble(f"{path}: cannot be read: it is a FIFO", "name a file of recorded facts")
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with a NUL in it
@@ -46,15 +46,33 @@ def read_with_model(
 ) -> Machine:
     """Return a recorded machine; a model that the file does not describe is looked for on this machine.
 
-    ``--quantization`` counts for a recorded model too, where its weights are not quantised already.
+    A record that names no model is taken for one of the model that is asked for. ``--quantization`` counts for a
+    recorded model too, where its weights are not quantised already.
     """
     machine, flags = read(path), asked(words, config)
-    if machine.model is None:
-        return replace(machine, model=shape(flags, environment))
+    recorded = machine.model_name
+    is_other = recorded is not None and flags.name is not None and not _is_same(recorded, flags.name)
+    shape = machine.model
+    if shape is None or is_other:
+        name, model = described(flags, environment)
+        note = _note(path, recorded, flags.name, model) if shape else None
+        return replace(machine, model=model, model_name=name, model_note=note)
+    if recorded and flags.names and not any(_is_same(recorded, name) for name in flags.names):
+        said = f"{path} describes the model {recorded}; whether the command means that one cannot be told"
+        machine = replace(machine, model_note=said)
     weight_format, block_size = ONLINE.get(flags.quantization or "", UNKNOWN)
-    if weight_format is None or machine.model.weight_format not in (None, "bf16"):
+    if weight_format is None or shape.weight_format not in (None, "bf16"):
         return machine
-    return replace(machine, model=replace(machine.model, weight_format=weight_format, block_size=block_size))
+    return replace(machine, model=replace(shape, weight_format=weight_format, block_size=block_size))
+
+
+def _is_same(recorded: str, name: str) -> bool:
+    return recorded.rstrip("/") == name.rstrip("/")
+
+
+def _note(path: str, recorded: str | None, name: str | None, model: ModelShape | None) -> str:
+    instead = "the config.json on this machine counts" if model else "nothing of it is recorded"
+    return f"{path} describes the model {recorded}, not {name}: {instead}"
 
 
 def parse(text: str, where: str) -> Machine:
@@ -71,6 +89,8 @@ def parse(text: str, where: str) -> Machine:
         ) from None
     if not isinstance(content, dict):
         raise _trouble(f"{where}: expected an object", "name the facts by their keys, such as architecture")
+    if isinstance(content.get("machine"), dict):  # what doctor or plan printed
+        content = content["machine"]
     found = content.pop("version", VERSION)
     if found != VERSION:
         raise _trouble(f"{where}: version: expected {VERSION}, got {json.dumps(found)}", f'write "version": {VERSION}')
@@ -82,7 +102,7 @@ def parse(text: str, where: str) -> Machine:
     if wrong := next(_wrong(machine), None):
         raise _trouble(f"{where}: {wrong}", "correct the value")
     installed = machine.installation
-    return replace(machine, installation=replace(installed, vllm=plain_version(installed.vllm)))
+    return replace(machine, model_note=None, installation=replace(installed, vllm=plain_version(installed.vllm)))
 
 
 def _wrong(machine: Machine) -> Iterator[str]:
@@ -108,7 +128,7 @@ def as_json(machine: Machine) -> str:
 
 def as_object(machine: Machine) -> dict[str, object]:
     """Return a machine as a JSON object, without what is as it is by default."""
-    return {"version": VERSION, **_told(machine)}
+    return {"version": VERSION, **_told(replace(machine, model_note=None))}
 
 
 def _told(value: Any) -> Any:
@@ -141,7 +161,8 @@ def _check_keys(content: Any, kind: Any, where: str, at: str) -> None:
         for key, value in content.items():
             if key not in kinds:
                 raise _trouble(
-                    f"{where}: {f'{at}: ' if at else ''}unknown key {key!r}{_nearest(key, kinds)}", "correct it"
+                    f"{where}: {f'{at}: ' if at else ''}unknown key {key!r}{did_you_mean(key, tuple(kinds))}",
+                    "correct it",
                 )
             _check_keys(value, kinds[key], where, f"{at}.{key}" if at else key)
 
@@ -151,18 +172,11 @@ def _dataclass_in(kind: Any) -> Any:
     return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)
 
 
-def _nearest(word: str, known: Collection[str]) -> str:
-    import difflib  # only when something is wrong
-
-    near = difflib.get_close_matches(word, [*known], n=1)
-    return f", did you mean {near[0]!r}?" if near else f", expected one of: {', '.join(known)}"
-
-
 def _sentence(error: str) -> str:
     """Return msgspec's message as place and expectation."""
     text, _, path = error.partition(" - at ")
     if unknown := re.search(r"Invalid enum value '(.*)'", text):
-        text = f"unknown value {unknown[1]!r}{_nearest(unknown[1], get_args(WeightFormat))}"
+        text = f"unknown value {unknown[1]!r}{did_you_mean(unknown[1], get_args(WeightFormat))}"
     at = path.strip("`").removeprefix("$").removeprefix(".")
     text = re.sub(
         r"`(array|object)( \| null)?`", lambda found: {"array": "a list", "object": "an object"}[found[1]], text

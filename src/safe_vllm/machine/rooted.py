@@ -29,6 +29,11 @@ def is_directory(path: Path) -> bool:
     return _answers(path.is_dir)
 
 
+def is_mute(path: Path) -> bool:
+    """Return whether ``path`` is a FIFO that may never answer; ``<(…)`` of a shell is one, and does. Raises OSError."""
+    return path.is_fifo() and not str(path).startswith(("/dev/", "/proc/"))
+
+
 def _answers(question: Callable[[], bool]) -> bool:
     try:
         return question()

@@ -12,6 +12,9 @@ from safe_vllm.plan.dialect_notes import notes
 from safe_vllm.plan.dialect_table import Entry, Flag, Release, Table, Variable, numbers, release
 from safe_vllm.plan.grammar import MOE_BACKEND
 
+SERVERS = ("--host", "--port", "--api-key")
+"""Flags of the HTTP server alone: where they were read, so were its others."""
+
 
 @dataclass(frozen=True)
 class Dialects:
@@ -56,6 +59,12 @@ class Dialect:
         if by_source or (by_source is None and entry and entry.covers(self.at)):
             return None
         return self._why_not(flag, entry) or f"the installed {self._name} has no {flag}"
+
+    @property
+    def flags(self) -> frozenset[str] | None:
+        """All flags that the source names; ``None``: not all of it could be read."""
+        flags = self.surface.flags
+        return flags if flags and flags.issuperset(SERVERS) else None
 
     @cached_property
     def moe_backends(self) -> tuple[str, ...]:

@@ -76,5 +76,4 @@ def appended(words: Sequence[str], new: Words) -> Words:
 
 def spelled_with(place: Occurrence, value: str) -> Words:
     """Return the words of ``place`` with another value, in the same spelling."""
-    name = f"{place.spelled}.{place.key}" if place.key else place.spelled
-    return (f"{name}={value}",) if place.is_joined else (name, value)
+    return (f"{place.written}={value}",) if place.is_joined else (place.written, value)

@@ -18,9 +18,10 @@ def difference(before: Rung, after: Rung, unread: Collection[str] = ()) -> tuple
     return (*flags, *_variable_lines(dict(before.environment), dict(after.environment), unread))
 
 
-def ladder_line(ladder: Ladder) -> str:
-    """Return the names of the rungs in one line."""
-    return " → ".join(rung.name for rung in ladder.rungs)
+def ladder_line(ladder: Ladder, entry: int = 0) -> str:
+    """Return the names of the rungs in one line, that of the ``entry`` in brackets where it is not the first."""
+    names = [rung.name for rung in ladder.rungs]
+    return " → ".join(f"[{name}]" if entry and at == entry else name for at, name in enumerate(names))
 
 
 def variable_line(name: str, value: str, unread: Collection[str] = ()) -> str:
@@ -38,17 +39,13 @@ def _flag_lines(name: str, before: Sequence[str], after: Sequence[str]) -> Itera
             yield f"+ {_text(new, after)}"
         elif old.values and new.values and (old.spelled, old.key) == (new.spelled, new.key):
             if old.values != new.values:
-                yield f"  {_name(old)} {shlex.join(hide(old.values))} -> {shlex.join(hide(new.values))}"
+                yield f"  {old.written} {shlex.join(hide(old.values))} -> {shlex.join(hide(new.values))}"
         elif (was := _text(old, before)) != (now := _text(new, after)):
             yield f"  {was} -> {now}"
 
 
 def _spelled(name: str, words: Sequence[str]) -> list[Occurrence]:
     return [found for found in scan(words) if found.flag.name == name]
-
-
-def _name(place: Occurrence) -> str:
-    return f"{place.spelled}.{place.key}" if place.key else place.spelled
 
 
 def _text(place: Occurrence, words: Sequence[str]) -> str:

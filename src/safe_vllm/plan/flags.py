@@ -41,6 +41,11 @@ class Occurrence:
     """For switches."""
     source: Source = "user"
 
+    @property
+    def written(self) -> str:
+        """The flag as written, with its dotted key and without a value."""
+        return f"{self.spelled}.{self.key}" if self.key else self.spelled
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+SWITCHED_ON = ("1", "true", "yes", "on")
+"""What ``SAFE_VLLM_OFF`` may say, in any case, to have plain vLLM."""
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -13,6 +13,13 @@ from safe_vllm.plan.ladder import RUNG_NAMES
 from safe_vllm.plan.profile import RungName
 from safe_vllm.plan.profile_choice import has_word
 
+
+def _a(noun: str) -> str:
+    """Return a noun with its article; MoE is spelled out where it is spoken."""
+    return f"{'an' if noun[:1] in 'aeiouM' else 'a'} {noun}"
+
+
+_TITLES = {"flashinfer": "FlashInfer", "vllm": "vLLM"}
 _NUMBER = re.compile(r"github\.com/[^/]+/([^/]+)/(?:issues|pull)/(\d+)")
 
 
@@ -97,13 +104,16 @@ def sentence(entry: KnownBad, what: Combination, start_at: str) -> str:
     versions = f" with FlashInfer {what.flashinfer}" if entry.flashinfer else f" with vLLM {what.vllm}"
     where = f" on {what.gpu or what.compute_capability} ({what.architecture})"
     is_verified = entry.verified_by is not None and start_at == entry.start_at
-    verified = f", the setting that {short(entry.verified_by or '')} verified" if is_verified else ""
-    fixed = " and ".join(f"{_TITLES[name]} {version}" for name, version in entry.fixed_in.items())
-    text = f"{settings}{where}{versions}: known {entry.fault} ({short(entry.link)}); starting at {start_at}{verified}"
+    verified = f"; {start_at} is the setting that {short(entry.verified_by or '')} verified" if is_verified else ""
+    fixed = fixes(entry)
+    known = f"{settings}{where}{versions} is known for {_a(entry.fault)} ({short(entry.link)})"
+    text = f"starts at {start_at}, not at the top: {known}{verified}"
     return f"{text}; fixed in {fixed}" if fixed else text
 
 
-_TITLES = {"flashinfer": "FlashInfer", "vllm": "vLLM"}
+def fixes(entry: KnownBad) -> str:
+    """Return the releases in which it is fixed, in words; empty: none is named."""
+    return " and ".join(f"{_TITLES[name]} {version}" for name, version in entry.fixed_in.items())
 
 
 def short(link: str) -> str:

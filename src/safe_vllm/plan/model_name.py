@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from safe_vllm.machine.facts import ModelShape, WeightFormat
 from safe_vllm.plan.edit import Config
 from safe_vllm.plan.flags import read
+from safe_vllm.plan.secrets import hide, without_secrets
 
 FORMATS: tuple[tuple[str, WeightFormat], ...] = (
     (r"nvfp4|(?<![a-z])fp4", "nvfp4"),
@@ -48,6 +49,11 @@ def name_in(words: Sequence[str], config: Config = None) -> str | None:
         return words[0]
     named = read(words, config).setting("--model").value
     return str(named) if named else None
+
+
+def shown_name(name: str | None) -> str | None:
+    """Return a model's name as it may be shown: it may be a URL with a password in it."""
+    return without_secrets(" ".join(hide([name]))) if name else name
 
 
 def guessed(name: str, quantization: str | None = None) -> ModelShape:

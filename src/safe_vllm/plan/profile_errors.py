@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
+from safe_vllm.errors import did_you_mean
 from safe_vllm.machine.facts import Place
 
 WORDS = {
@@ -64,14 +65,6 @@ def mistakes(value: object, kind: Any, place: Place = ()) -> Iterator[Problem]:
         yield from (problem for at, part in enumerate(value) for problem in mistakes(part, item, (*place, at)))
     else:
         yield Problem(place, _sentence(said, value, kind))
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return the nearest known word as a suggestion, else all of them."""
-    import difflib  # only when something is wrong
-
-    near = difflib.get_close_matches(word, known, n=1)
-    return f", did you mean {near[0]!r}?" if near else f", expected one of: {', '.join(known)}"
 
 
 def _in_struct(value: Mapping[object, object], kind: type[msgspec.Struct], place: Place) -> Iterator[Problem]:

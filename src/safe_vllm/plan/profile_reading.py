@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from safe_vllm.errors import Trouble
+from safe_vllm.errors import Trouble, did_you_mean
 from safe_vllm.machine.facts import Place, ProfileFile
 from safe_vllm.plan.ladder import AS_ASKED, NO_AUTOTUNE, RUNG_NAMES
 from safe_vllm.plan.profile import SAFE, Fits, Profile
-from safe_vllm.plan.profile_errors import Problem, did_you_mean, mistakes
+from safe_vllm.plan.profile_errors import Problem, mistakes
 from safe_vllm.plan.profile_merge import merged
 
 HINT = "see docs/profiles.md"
@@ -56,7 +56,7 @@ def _understood(file: ProfileFile) -> tuple[Profile | None, tuple[str, ...]]:
 
 
 def _with_base(file: ProfileFile) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = file.content  # type: ignore[assignment]  # it was found to be a profile
+    content = cast("Mapping[str, Any]", file.content)  # it was found to be a profile
     return merged(_with_base(file.base), content) if file.base is not None else content
 
 

@@ -37,6 +37,7 @@ def _in_text() -> tuple[tuple[re.Pattern[str], str], ...]:
         (rf"""(["']{_NAME}["']\s*:\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|\[[^]]*\]|[^\s,}}\]]+)""", rf'\g<1>"{HIDDEN}"'),
         (rf"((?<=[{{,\s]){_NAME}:\s*)[^\s,}}\"']+", rf"\g<1>{HIDDEN}"),
         (r"(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?!bearer\b)(?:[a-z]+\s+)?[^\s\"',}]+", rf"\g<1>{HIDDEN}"),
+        (rf"((?<!\w)--{_NAME}[\s=]+)[^\s\"']+", rf"\g<1>{HIDDEN}"),
         (r"(\bbearer\s+)[^\s\"',;}]+", rf"\g<1>{HIDDEN}"),
         (r"(?<![a-z0-9])(?:hf_[a-z0-9]{10,}|(?:sk|nvapi)-[\w-]{16,}|gh[a-z]_[a-z0-9]{16,})", HIDDEN),
     )

@@ -67,7 +67,16 @@ def _note(entry: RungEntry, before: Words, after: Words, scene: Scene) -> str | 
     asked = str(moe_backend(after, scene.config).value)
     is_same = entry.rung == TRITON and is_left and asked != "auto" and scene.backend(before) == asked
     same = f"MoE backend auto is {asked} here already, as a rule" if is_same else None
-    return "; ".join(part for part in (entry.note, same) if part) or None
+    return "; ".join(part for part in (entry.note, same or _other(entry, asked, scene)) if part) or None
+
+
+def _other(entry: RungEntry, asked: str, scene: Scene) -> str | None:
+    """Return which backend it is where the rung, in spite of its name, does not ask for Triton."""
+    if entry.rung != TRITON or asked in (UNQUANTISED_BACKEND, "auto") or scene.dialect.missing(MOE_BACKEND):
+        return None
+    if entry.moe_backend not in (None, SAFE):
+        return f"{asked} here, as the profile says"
+    return f"{asked} here: the safe backend for {scene.model.weight_format or 'these'} weights on this GPU"
 
 
 def _as_asked(words: Words, entry: RungEntry, scene: Scene) -> Changed:

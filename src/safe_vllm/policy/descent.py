@@ -63,14 +63,21 @@ def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End
     last, recent = history[-1], _since_proven(history, budget)
     reason, deaths = last.verdict.reason, sum(not is_skip(past) for past in recent)
     if is_skip(last):
-        following = _after_refusal(ladder, history)
-        return _end_of_ladder(history) if following is None else Next(following, reason, deaths, is_skip=True)
+        rung = _after_refusal(ladder, history)
+        return _end_of_ladder(history) if rung is None else Next(rung, reason, deaths, is_skip=True)
     if last.verdict.action in ("stop", "none"):
         status = last.verdict.exit_status
         return End(Status.CONFIGURATION if status is None else status, reason)
-    if deaths >= budget.max_attempts:
+    following = _after_death(ladder, history, budget, deaths)
+    if isinstance(following, Next) and deaths >= budget.max_attempts:
         return End(Status.SPENT, _spent(deaths, reason))
-    if _stays(recent, budget):
+    return following
+
+
+def _after_death(ladder: Ladder, history: Sequence[Past], budget: Budget, deaths: int) -> Next | End:
+    """Return what follows, whatever it may cost."""
+    last, reason = history[-1], history[-1].verdict.reason
+    if _stays(_since_proven(history, budget), budget):
         return Next(last.rung, f"the same rung once more: {reason}", deaths)
     if (below := _below(ladder, history)) is not None:
         return Next(below, reason, deaths)

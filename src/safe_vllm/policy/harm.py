@@ -24,12 +24,16 @@ GIB = 1 << 30
 
 
 def harm(readings: Sequence[Sequence[Level]]) -> str | None:
-    """Return why there should be no further attempt; the last reading was taken just now, the first before it all."""
+    """Return why there should be no further attempt; the last reading was taken just now, the first at the start."""
     for level in readings[-1] if len(readings) > 1 else ():
-        history = [known for reading in readings for known in reading if known.name == level.name]
+        history = [known for reading in readings for known in reading if _key(known) == _key(level)]
         if reason := _of_disk(history) or _of_trend(history):
             return f"starting again makes things worse: {reason}; {HINTS[level.kind]}"
     return None
+
+
+def _key(level: Level) -> str:
+    return level.key or level.name
 
 
 def _of_disk(history: Sequence[Level]) -> str | None:

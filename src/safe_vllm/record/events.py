@@ -4,7 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+VERSION = 1
+"""Of the form of events. It grows when a field changes its meaning or goes, not when one comes."""
+
+
+def _launch() -> str:
+    return f"{os.getpid()}-{time.time_ns() // 1_000_000:x}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which launch an event is of: a file may hold those of many."""
+
+    launch: str = field(default_factory=_launch)
+    """The process and when it began: a number may come again."""
+    launcher_pid: int = field(default_factory=os.getpid)
+
+    def stamp(self) -> dict[str, object]:
+        """Return what every event holds."""
+        seconds, rest = divmod(time.time_ns(), 1_000_000_000)
+        now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        return {
+            "v": VERSION,
+            "time": f"{now}.{rest // 1_000_000:03}Z",
+            "launch": self.launch,
+            "launcher_pid": self.launcher_pid,
+        }
 
 
 class EventLog:

@@ -62,8 +62,9 @@ def advised(verdict: Verdict, table: Table) -> Verdict:
     chosen = [(entry, conditions) for entry in table if _fits(conditions := tuple(_conditions(entry, verdict)))]
     chosen.sort(key=lambda choice: sum(_WEIGHTS[condition.is_met] for condition in choice[1]))
     chosen = chosen[:MOST_SHOWN]
-    links = dict.fromkeys(entry.link for entry, _ in chosen if entry.link)
-    return replace(verdict, advice=tuple(_sentence(*choice) for choice in chosen), links=tuple(links))
+    return replace(
+        verdict, advice=tuple(_sentence(*choice) for choice in chosen), links=tuple(entry.link for entry, _ in chosen)
+    )
 
 
 def _fits(conditions: tuple[_Condition, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import Any
 
 from safe_vllm.errors import Trouble
 from safe_vllm.verdict.advice import PACKAGES, Advice, Table
@@ -30,14 +30,14 @@ def parse(content: object) -> Table:
 def _entry(entry: object, where: str) -> Advice:
     if not isinstance(entry, dict):
         raise Trouble(f"{where}: expected a mapping")
-    fields = {key: _value(key, value, f"{where}.{key}") for key, value in entry.items()}
+    fields: dict[str, Any] = {key: _value(key, value, f"{where}.{key}") for key, value in entry.items()}
     if "text" not in fields:
         raise Trouble(f"{where}: text is missing")
     if len(fields.keys() - _TEXTS) == 0:
         raise Trouble(f"{where}: expected a condition, such as faults")
-    if "link" not in fields and ("fixed_in" in fields or _CLAIMS.search(str(fields["text"]))):
+    if "link" not in fields and ("fixed_in" in fields or _CLAIMS.search(fields["text"])):
         raise Trouble(f"{where}: what claims that something helped needs a link")
-    return Advice(**cast("dict[str, object]", fields))  # type: ignore[arg-type]
+    return Advice(**fields)
 
 
 def _value(key: object, value: object, where: str) -> object:

@@ -32,7 +32,7 @@ def find(seen: Observations) -> Cause:
     if told:
         is_quiet = reading.stopping and reading.stopping.signature == ORDERLY and not seen.leader_status
         return Cause("none" if is_quiet else "stopped", reading.stopping)
-    return _by_signal(seen) or _by_weaker_lines(reading, seen) or _by_silence(reading, seen)
+    return _by_signal(seen) or _by_weaker_lines(reading, seen) or _as_said(seen) or _by_silence(reading, seen)
 
 
 def _was_told_to_stop(reading: Reading, seen: Observations) -> bool:
@@ -74,6 +74,12 @@ def _by_weaker_lines(reading: Reading, seen: Observations) -> Cause | None:
         return Cause("unknown", report, killed, was_killed=True)
     line = guess(reading) if has_ended else None
     return Cause(line.fault or "unknown", line, suspect=line.suspect) if line else None
+
+
+def _as_said(seen: Observations) -> Cause | None:
+    if seen.said is None or seen.said[0] in ("none", "unknown", "stopped"):
+        return None
+    return Cause(seen.said[0], suspect=seen.said[1])
 
 
 def _by_silence(reading: Reading, seen: Observations) -> Cause:

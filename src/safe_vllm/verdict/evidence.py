@@ -79,6 +79,16 @@ class ProcessEnd:
 
 
 @dataclass(frozen=True)
+class Arguments:
+    """Settings that rungs change, as vLLM's own line of arguments tells them."""
+
+    data_parallel: bool = False
+    expert_parallel: bool = False
+    moe_backend: str = "auto"
+    autotune: bool = True
+
+
+@dataclass(frozen=True)
 class Setup:
     """The software and hardware that ran, as far as anything told. ``None``: nothing did."""
 
@@ -119,6 +129,8 @@ class Observations:
     """By us, on behalf of the operator."""
     ended_by_us: str | None = None
     """Why we ended it although nobody asked (a hang, a fault that vLLM did not notice)."""
+    said: tuple[str, str | None] | None = None
+    """The fault and the suspect that an earlier verdict of ours named; they count where nothing else tells."""
     is_over: bool = False
     """Whether it ended, though nobody may know how: in a log that goes on with another start."""
     uptime_s: float = 0.0
@@ -148,8 +160,8 @@ class Verdict:
     """The lines it rests on, the root first."""
     advice: tuple[str, ...] = ()
     """What an expert would try, one sentence each."""
-    links: tuple[str, ...] = ()
-    """Where the advice comes from."""
+    links: tuple[str | None, ...] = ()
+    """Where each piece of advice comes from."""
     setup: Setup = Setup()
     exit_status: int | None = None
     """For ``stop``: the status that the launch ends with."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from safe_vllm.verdict.evidence import Observations
+from safe_vllm.verdict.evidence import PHASES, Observations
 from safe_vllm.verdict.lines import LONGEST_BYTES, clean, parse
 from safe_vllm.verdict.own_lines import PREFIX, Note, note
 from safe_vllm.verdict.replay import Replay
@@ -90,8 +90,13 @@ class _Life:
         """Return what was found. What our own lines tell of the end counts before what others say."""
         seen, notes = self.replay.observations(), self.notes
         knows = notes.status is not None or notes.ended_by_us
+        phase = max(seen.phase, notes.phase or "init", key=PHASES.index)
         ended = replace(
             seen,
+            phase=phase,
+            backend=seen.backend or notes.backend,
+            was_ready=seen.was_ready or phase == "serving",
+            said=(notes.fault, notes.suspect) if notes.fault else None,
             leader_status=notes.status if knows else exit_status,
             is_over=is_over or notes.is_over,
             ends=tuple(replace(end, at_s=seen.ended_at_s) for end in notes.ends),
@@ -169,6 +174,10 @@ def _joined(before: Note, now: Note) -> Note:
     return Note(
         attempt=now.attempt or before.attempt,
         rung=now.rung or before.rung,
+        fault=now.fault or before.fault,
+        phase=now.phase or before.phase,
+        suspect=now.suspect or before.suspect,
+        backend=now.backend or before.backend,
         is_over=now.is_over or before.is_over,
         status=before.status if now.status is None else now.status,
         ends=now.ends or before.ends,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from safe_vllm.verdict.ends import SIGNALS
-from safe_vllm.verdict.evidence import ProcessEnd
+from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, ProcessEnd
 from safe_vllm.verdict.lines import after_wrapper
 
 PREFIX = "safe-vllm: "
@@ -26,6 +26,11 @@ class Note:
     """Whether the launch ends here."""
     attempt: int | None = None
     rung: str | None = None
+    fault: str | None = None
+    phase: str | None = None
+    suspect: str | None = None
+    backend: str | None = None
+    """Of MoE layers."""
     is_over: bool = False
     status: int | None = None
     """Of the leader, a signal as its negative number."""
@@ -56,14 +61,23 @@ def _ended(found: re.Match[str]) -> Note:
 
 
 def _how(found: re.Match[str]) -> Note:
-    if found[4]:
-        return _by_us(found[1])
-    killed_by = _NUMBERS.get(found[3] or "")
-    return Note(is_over=True, status=int(found[2]) if found[2] else -killed_by if killed_by else None)
+    end = _by_us(found["fault"]) if found["by_us"] else _by_status(found["status"], found["signal"])
+    return replace(end, backend=found["backend"], **_judged(found.groupdict()))
+
+
+def _by_status(status: str | None, signal: str | None) -> Note:
+    killed_by = _NUMBERS.get(signal or "")
+    return Note(is_over=True, status=int(status) if status else -killed_by if killed_by else None)
 
 
 def _by_us(fault: str) -> Note:
     return Note(is_over=True, ended_by_us="safe-vllm ended it", canary_failed=fault == "unknown")
+
+
+def _judged(said: Mapping[str, object]) -> dict[str, Any]:
+    """Return our own verdict, as far as it is in words of ours."""
+    words = {"fault": FAULTS, "phase": frozenset(PHASES), "suspect": SUSPECTS}
+    return {key: said[key] for key, known in words.items() if isinstance(said.get(key), str) and said[key] in known}
 
 
 _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Note]], ...] = (
@@ -71,8 +85,10 @@ _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Note]], ...] 
     (re.compile(r"attempt (\d+) at (\S+) ended after \d+ s: (.*)"), _ended),
     (
         re.compile(
-            r"  fault ([\w-]+), phase .*; (?:vLLM's exit status was (\d+)|vLLM was killed by (SIG\w+|signal \d+)"
-            r"|vLLM was ended (by safe-vllm))$"
+            r"  fault (?P<fault>[\w-]+), phase (?P<phase>[\w-]+)(?:, suspect (?P<suspect>[\w-]+))?"
+            r"(?:, (?:MoE backend (?:not named|(?P<backend>[^;]+))|[^;]*))?; "
+            r"(?:vLLM's exit status was (?P<status>\d+)|vLLM was killed by (?P<signal>SIG\w+|signal \d+)"
+            r"|vLLM was ended (?P<by_us>by safe-vllm))$"
         ),
         _how,
     ),
@@ -80,7 +96,7 @@ _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Note]], ...] 
         re.compile(r"attempt (\d+) starts (?:now|in \d+ s) at ([^\s;]+)"),
         lambda found: Note(begins=True, attempt=int(found[1]), rung=found[2]),
     ),
-    (re.compile(r"ready after \d+ s at rung (\S+)"), lambda found: Note(rung=found[1])),
+    (re.compile(r"ready after \d+ s at rung (\S+)"), lambda found: Note(rung=found[1], phase="serving")),
     (re.compile(r"asked to stop: "), lambda _: Note(stop_requested=True)),
     (re.compile(r"ended with status \d+: "), lambda _: Note(closes=True)),
 )
@@ -99,6 +115,8 @@ def _of_event(said: str) -> Note:
         return Note(begins=True, attempt=attempt, rung=rung)
     if name == "attempt-ended":
         return _ended_event(event, attempt, rung)
+    if name == "ready":
+        return Note(attempt=attempt, rung=rung, phase="serving")
     return Note(rung=rung, closes=name == "launch-ended", stop_requested=name == "stop-asked")
 
 
@@ -113,6 +131,7 @@ def _ended_event(event: dict[str, Any], attempt: int | None, rung: str | None) -
         ends=tuple(_end(end) for end in ended if isinstance(end, dict)) if isinstance(ended, list) else (),
         ended_by_us=by_us.ended_by_us,
         canary_failed=by_us.canary_failed,
+        **_judged(event),
     )
 
 

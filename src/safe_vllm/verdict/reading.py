@@ -166,9 +166,8 @@ def guess(reading: Reading) -> Evidence | None:
         return replace(chosen, fault="unknown")
     frames = {e.signature for e in reading.frames if e.process == chosen.process and e.number < chosen.number}
     if chosen.signature == IMPORT or IMPORT_FRAME in frames:
-        return replace(
-            chosen, fault="toolchain"
-        )  # what is installed does not fit together, whatever model is asked for
+        # what is installed does not fit together, whatever model is asked for
+        return replace(chosen, fault="toolchain")
     return replace(chosen, fault="bad-model") if frames else chosen
 
 

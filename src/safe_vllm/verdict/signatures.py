@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import cast, get_args
+from typing import Any, get_args
 
 from safe_vllm.errors import Trouble
 from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Kind, Setup
@@ -202,8 +202,8 @@ def _signature(entry: object, place: int) -> Signature:
         raise Trouble(f"{where}: unknown key {key}")
     for key in _NEEDED - entry.keys():
         raise Trouble(f"{where}: {key} is missing")
-    values = {key: _value(key, value, where) for key, value in entry.items()}
-    signature = Signature(**cast("dict[str, object]", values))  # type: ignore[arg-type]
+    values: dict[str, Any] = {key: _value(key, value, where) for key, value in entry.items()}
+    signature = Signature(**values)
     for name in set(signature.tells) - TOLD:
         raise Trouble(f"{where}.pattern: {name} is not one of {', '.join(sorted(TOLD))}")
     return signature

@@ -1,0 +1,39 @@
+"""Telling people and programs: the same thing, and no secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from safe_vllm.announce.teller import Teller
+from safe_vllm.record.events import EventLog
+
+SECRET = "hunter2"
+QUOTES = (
+    f"OSError: cannot reach https://user:{SECRET}@hub.example/org/model",
+    f"vllm: error: unrecognized arguments: --api-key {SECRET}",
+    f"ValueError: bad value in {{'hf_token': '{SECRET}'}}",
+    f"Authorization: Bearer {SECRET}",
+)
+
+
+class Said:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.mark.parametrize("quote", QUOTES)
+@pytest.mark.parametrize("wants_json", [False, True])
+def test_what_is_quoted_of_vllms_words_holds_no_secret(quote: str, wants_json: bool, tmp_path: Path) -> None:
+    said, file = Said(), tmp_path / "events"
+    teller = Teller(said, wants_json, EventLog(str(file)))
+    teller.tell("attempt-ended", [f"it died: {quote}"], reason=quote, evidence=[{"line": 1, "text": quote}], ends=(1,))
+    assert SECRET not in "".join(said.lines) + file.read_text()
+    told = json.loads(file.read_text())
+    assert told["reason"].startswith(quote.split(SECRET, 1)[0][:10])
+    assert told["ends"] == [1]
