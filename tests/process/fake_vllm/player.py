@@ -211,13 +211,22 @@ def kill(actor: Actor, step: Step) -> None:
 
 
 def wait_until_watched(actor: Actor, step: Step) -> None:
-    """Go on when the leader's parent holds a pidfd of the process called ``title``.
+    """Go on when the leader's parent holds a pidfd of the process called ``title``, and has looked at it since.
 
-    vLLM's processes live for seconds before anything can kill them; a scene must not be over before it was seen.
+    vLLM's processes live for seconds before anything can kill them; a scene must not be over before it was seen, nor
+    while the one who looks still knows the name that it had before.
     """
     wanted, watcher = f"\nPid:\t{_pid(actor, step)}\n", _parent_of(_pid(actor, {"title": "leader"}))
     while not any(wanted in text for text in _descriptor_facts(watcher)):
         time.sleep(0.005)
+    enough = _pauses(watcher) + 3
+    while _pauses(watcher) < enough:
+        time.sleep(0.005)
+
+
+def _pauses(pid: int) -> int:
+    """Return how often a process has gone to sleep by itself: between two looks it does."""
+    return int(_text(f"/proc/{pid}/status").rsplit("\nvoluntary_ctxt_switches:", 1)[1].split()[0])
 
 
 def _pid(actor: Actor, step: Step) -> int:
