@@ -127,9 +127,10 @@ class Launch:
         self.loop.sleep(0)  # a stop that was asked for in the meantime comes first
         if end := self._pass_gates(number, rung):
             return end
+        order = self._order(number, rung)  # the last moment for a stop to come before there is an attempt
         self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
         started_at = time.monotonic()
-        ended = supervise.run(self.loop, self._order(number, rung))
+        ended = supervise.run(self.loop, order)
         if ended.spawn_error is not None:
             reason = os.strerror(ended.spawn_error)
             raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
