@@ -30,8 +30,12 @@ class Sieve:
 
     def __init__(self, signatures: Signatures) -> None:
         """Prepare to find lines that may show one of ``signatures``."""
-        told = {_opening(text, sig.needle) for sig in signatures.all if sig.kind not in _NEVER_CALM for text in sig.any}
-        self._is_ordinary = re.compile(_RECORD % {b"told": b"|".join(sorted(told))}).match
+        calm = [(text, sig.needle) for sig in signatures.all if sig.kind not in _NEVER_CALM for text in sig.any]
+        told = b"|".join(sorted({_opening(text, needle) for text, needle in calm}))
+        # most messages differ in the first letter already, and need not be held against each opening
+        letters = re.escape("".join(sorted({text[0] for text, _ in calm})).encode())
+        opening = b"(?=[" + letters + b"])(?:" + told + b")" if calm else b"(?!)"
+        self._is_ordinary = re.compile(_RECORD % {b"told": opening}).match
         self._words = [(needle, _longest_word(needle)) for needle in signatures.needles]
 
     def with_needles(self, lines: list[bytes]) -> tuple[set[int], tuple[bytes, ...]]:
