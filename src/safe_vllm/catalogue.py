@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from safe_vllm.data.strict_yaml import dump
-from safe_vllm.errors import Trouble
+from safe_vllm.errors import Trouble, nearest
 from safe_vllm.known import dialects
 from safe_vllm.machine.facts import Machine, ProfileFile
 from safe_vllm.machine.profile_files import Found, Shelf, profile_files, read, read_profiles
@@ -144,8 +143,8 @@ def _strange_backends(file: ProfileFile) -> Iterator[str]:
     known = sorted({*BACKENDS, *(choice.name for choice in dialects().table.moe_backends)})
     for place, backend in places:
         if backend is not None and normal(backend) not in known:
-            near = difflib.get_close_matches(normal(backend), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(known)}"
+            near = nearest(normal(backend), known)
+            hint = f"did you mean {near}?" if near else f"expected one of: {', '.join(known)}"
             yield f"{file.path}: {place}: no release of vLLM has the MoE backend {backend}; {hint}"
 
 

@@ -46,9 +46,14 @@ class Trouble(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return the nearest known word as the end of a sentence, else all of them."""
+def nearest(word: str, known: Sequence[str], least: float = 0.6) -> str | None:
+    """Return the known word most like ``word``; ``None``: none is ``least`` alike, from 0 to 1."""
     import difflib  # only when something is wrong
 
-    near = difflib.get_close_matches(word, known, n=1)
-    return f", did you mean {near[0]!r}?" if near else f", expected one of: {', '.join(known)}"
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=least)), None)
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return the nearest known word as the end of a sentence, else all of them."""
+    near = nearest(word, known)
+    return f", did you mean {near!r}?" if near else f", expected one of: {', '.join(known)}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from safe_vllm.checks.case import Case
 from safe_vllm.checks.finding import Finding
+from safe_vllm.errors import nearest
 from safe_vllm.plan.intent import SWITCHED_ON
 
 PREFIXES = ("VLLM_", "FLASHINFER_", "TRTLLM_")
@@ -53,11 +54,8 @@ def _instead(name: str, case: Case) -> str:
     known = [knob.use for knob in case.knobs if name in knob.instead_of and knob.works(case.dialect)]
     if known:
         return f"use {', or '.join(known)}"
-    if name.startswith("VLLM_"):
-        import difflib  # only when something is wrong
-
-        if near := difflib.get_close_matches(name, sorted(case.dialect.variables), n=1, cutoff=0.8):
-            return f"did you mean {near[0]}? else unset it"
+    if name.startswith("VLLM_") and (near := nearest(name, sorted(case.dialect.variables), least=0.8)):
+        return f"did you mean {near}? else unset it"
     return "unset it"
 
 

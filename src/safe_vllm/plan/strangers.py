@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from safe_vllm.errors import nearest
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.edit import Words
 from safe_vllm.plan.flags import end_of_options, is_flag_like
@@ -58,9 +59,7 @@ def _is_known(name: str, known: Collection[str]) -> bool:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
-    import difflib  # only when something is wrong
-
     no, bare = ("--no-", f"--{name[5:]}") if name.startswith("--no-") else ("--", name)
     long = [flag for flag in known if flag.startswith("--") and "." not in flag]
-    near = difflib.get_close_matches(bare, long, n=1, cutoff=0.75)
-    return f"; did you mean {no}{near[0][2:]}?" if near else ""
+    near = nearest(bare, long, least=0.75)
+    return f"; did you mean {no}{near[2:]}?" if near else ""
