@@ -39,8 +39,8 @@ def make_plan(
     ``without`` names rungs that vLLM refused: those below do not make their change. Such a rung stays where it is, so
     every rung down to the last refused one is the same as in the plan before.
     """
-    scene = Scene(profile, machine, dialect, environment, config, _model(intent.words, machine, config), known_bad)
-    scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene))
+    scene = Scene(profile, machine, dialect, environment, config, _model(intent.words, machine, config))
+    scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene, known_bad))
     ladder = _ladder(intent.words, scene, without)
     entry, entry_because = entry_of(ladder, ladder.rungs[0].words, scene)
     ladder = explained(ladder, entry, scene)

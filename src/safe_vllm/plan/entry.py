@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from safe_vllm.plan.edit import Words
@@ -31,9 +32,9 @@ def combination(words: Words, scene: Scene) -> Combination:
     )
 
 
-def known_fault(words: Words, scene: Scene) -> KnownBad | None:
+def known_fault(words: Words, scene: Scene, table: Iterable[KnownBad]) -> KnownBad | None:
     """Return what ``words`` are known to meet here; ``None``: nothing."""
-    return worst(scene.known_bad, combination(words, scene))
+    return worst(table, combination(words, scene))
 
 
 def entry_of(ladder: Ladder, words: Words, scene: Scene) -> tuple[int, str | None]:

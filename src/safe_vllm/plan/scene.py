@@ -30,7 +30,6 @@ class Scene:
     config: Config
     model: ModelShape
     """As far as its files or its name tell."""
-    known_bad: tuple[KnownBad, ...] = ()
     bad: KnownBad | None = None
     """What the operator's own settings are known to meet here."""
 
