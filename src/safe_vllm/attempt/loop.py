@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import os
 import select
 import signal
@@ -18,6 +20,8 @@ LONGEST_WAIT_MS = 3_600_000
 """poll(2) cannot wait longer than 24 days; to wake once an hour costs nothing."""
 
 Callback = Callable[[], None]
+_order = itertools.count()
+"""Timers of the same moment come in the order in which they were set."""
 T = TypeVar("T")
 
 
@@ -40,6 +44,7 @@ class Loop:
         """Called before we stand still, as Ctrl-Z asks for."""
         self.on_resume: Callback = lambda: None
         """Called when we were continued after that."""
+        self._timers: list[tuple[float, int, Callback]] = []
         self._suspended_s = 0.0
         self._awaited: dict[int, int | None] = {}
         self._poller = select.poll()
@@ -72,6 +77,15 @@ class Loop:
         """Stop watching; a descriptor that is not watched is fine."""
         if self._callbacks.pop(descriptor, None):
             self._poller.unregister(descriptor)
+
+    def call_in(self, seconds: float, callback: Callback) -> None:
+        """Call back once, that long from now, or as soon after it as the loop turns."""
+        heapq.heappush(self._timers, (self.now() + seconds, next(_order), callback))
+
+    def _call_what_is_due(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now():
+            _, _, callback = heapq.heappop(self._timers)
+            callback()
 
     def ask(self, question: Callable[[], T], on_answer: Callable[[T], None]) -> None:
         """Run a blocking question in a thread of its own and take the answer in the loop.
@@ -106,6 +120,8 @@ class Loop:
 
     def turn(self, until: float | None) -> None:
         """Wait for one round of events, at most until the given time by ``now``, and handle them."""
+        if self._timers:
+            until = self._timers[0][0] if until is None else min(until, self._timers[0][0])
         wait_ms = None if until is None else min(max(0.0, until - self.now()) * 1000, LONGEST_WAIT_MS)
         for outlet in self._outlets:
             if outlet.is_blocked:
@@ -120,6 +136,7 @@ class Loop:
                 self._on_wakeup()
             elif callback := self._callbacks.get(descriptor):
                 callback()
+        self._call_what_is_due()
 
     def _on_wakeup(self) -> None:
         woken = os.read(self._wakeup, 65536)

@@ -12,12 +12,13 @@ from typing import Any
 import click
 
 from safe_vllm.cli.doctor import doctor
-from safe_vllm.cli.options import option, seconds
+from safe_vllm.cli.options import names_of, option, seconds
 from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, is_off, wants_only_words
 from safe_vllm.cli.profiles import profiles
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.plan.intent import Intent, Limits
+from safe_vllm.plan.intent import PINS, Intent, Limits
+from safe_vllm.plan.ladder import RUNG_NAMES
 
 UNWRITTEN = 1
 """As other commands end that cannot write their output."""
@@ -35,7 +36,25 @@ OURS = Limits()
 @option("--profile", metavar="NAME|FILE", help="Hardware profile; chosen from the machine when not given.")
 @option("--profile-dir", metavar="DIR", help="A directory with profiles of your own.")
 @option("--machine", metavar="FILE.json", help="Plan for a recorded machine instead of this one.")
+@option(
+    "--pin",
+    multiple=True,
+    callback=names_of(PINS),
+    metavar="SETTING",
+    help=f"Let no rung change it; repeatable: {', '.join(PINS)}.",
+)
+@option("--start-at", type=click.Choice(RUNG_NAMES), metavar="RUNG", help=f"Start here: {', '.join(RUNG_NAMES)}.")
+@option("--observe-only", is_flag=True, help="Judge and report; change nothing, end nothing.")
 @option("--no-canary", is_flag=True, help="Trust /health; send no real request.")
+@option("--state-dir", metavar="DIR", help="Where it is kept what broke and what held, with reports.")
+@option(
+    "--remember-for",
+    type=click.FloatRange(min=0),
+    default=14.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Believe what broke and what held so long; 0: not at all.",
+)
 @option("--events", metavar="FILE", help="Append one JSON object per event.")
 @option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
 @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
@@ -131,6 +150,11 @@ def _intent(ctx: click.Context) -> Intent:
         vllm=command_words(options["vllm"]),
         profile=options["profile"],
         profile_dir=options["profile_dir"],
+        pins=frozenset(options["pin"]),
+        start_at=options["start_at"],
+        observes_only=options["observe_only"],
+        state_dir=options["state_dir"],
+        remember_for_days=options["remember_for"],
         machine=options["machine"],
         wants_canary=not options["no_canary"],
         output=options["output"],

@@ -9,6 +9,18 @@ SWITCHED_ON = ("1", "true", "yes", "on")
 """What ``SAFE_VLLM_OFF`` may say, in any case, to have plain vLLM."""
 
 
+PINS = (
+    "moe-backend",
+    "autotune",
+    "workspace",
+    "data-parallel-size",
+    "tensor-parallel-size",
+    "expert-parallel",
+    "caches",
+)
+"""What ``--pin`` takes."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How long and how often. Seconds unless the name says otherwise."""
@@ -22,6 +34,13 @@ class Limits:
     """Before the second attempt; it doubles from attempt to attempt, up to 60."""
     proving_window_s: float = 600.0
     """A server that died later than this after it was ready had proven its rung."""
+    relapse_window_s: float = 21_600.0
+    """A rung is repeated after a proven server died, unless that server had served for less than this and came up after
+    a death at the same rung: then the fault comes back."""
+    start_budget_s: float | None = 14_400.0
+    """For servers that never became ready, since the first of them was spawned; ``None``: no limit."""
+    service_budget_s: float | None = 14_400.0
+    """For servers that died in service before they proved themselves, since the first of them died; ``None``: none."""
     start_timeout_s: float | None = None
     """From spawn until ready; ``None``: as long as it makes progress."""
     start_silence_s: float | None = 1800.0
@@ -49,6 +68,16 @@ class Intent:
     """``text`` or ``json``: how our own lines on stderr look."""
     events: str | None = None
     """A file that gets one JSON object per event."""
+    pins: frozenset[str] = frozenset()
+    """Settings that no rung may change, by the names in ``PINS``."""
+    start_at: str | None = None
+    """The name of the rung to start with; ``None``: what is known and remembered decides."""
+    observes_only: bool = False
+    """Judge and report, but change nothing and end nothing."""
+    state_dir: str | None = None
+    """Where what happened is kept; ``None``: where the system says, see ``record.directory``."""
+    remember_for_days: float = 14.0
+    """How long what held and what broke is believed; 0: nothing is remembered."""
     machine: str | None = None
     """A file with a recorded machine to plan for; ``None``: this one."""
     asked: Mapping[str, float] = field(default_factory=dict)

@@ -77,6 +77,12 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     """Before the second attempt; it doubles from attempt to attempt."""
     proving_window_s: Seconds | UnsetType = UNSET
     """A server that served so long had proven its rung."""
+    relapse_window_s: Seconds | UnsetType = UNSET
+    """A proven server that dies within so long of the last death at its rung was not hit by chance."""
+    start_budget_s: Seconds | UnsetType | None = UNSET
+    """For servers that never became ready, together; null: no limit."""
+    service_budget_s: Seconds | UnsetType | None = UNSET
+    """For servers that became ready and died before they proved themselves, together; null: no limit."""
     start_timeout_s: Seconds | UnsetType | None = UNSET
     """From start until ready; null: as long as it makes progress."""
     start_silence_s: Seconds | UnsetType | None = UNSET
