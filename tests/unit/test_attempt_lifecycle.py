@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from safe_vllm.attempt.effect import (
     AskHealth,
     Effect,
     SayReady,
+    SayWouldEnd,
     SendCanary,
     SignalLeader,
     SignalTree,
@@ -279,3 +281,28 @@ def test_stacks_of_a_server_that_ended_meanwhile_end_nothing_twice() -> None:
 def test_a_real_request_that_was_sent_for_a_stall_ends_nothing_once_there_is_progress() -> None:
     for result in ("hung", "failed"):
         assert after(SERVING, (300, CanaryAnswered(result, "300 s")), (900, Tick()))[1] == []
+
+
+OBSERVED = replace(STARTED, observes_only=True)
+
+
+def test_a_server_that_is_only_observed_is_not_ended_for_a_killed_engine() -> None:
+    serving = after(OBSERVED, (1, HealthAnswered(True)), (2, CanaryAnswered("answered")))[0]
+    state, effects = after(serving, (3, EngineEnded("VLLM::EngineCore", -11)), (14, Tick()), (100, Tick()))
+    assert effects == [SayWouldEnd("vLLM did not end by itself after: VLLM::EngineCore was killed by SIGSEGV")]
+    assert state.stage == "serving"
+    assert state.ended_by_us is None
+
+
+def test_a_server_that_is_only_observed_is_not_ended_for_being_late() -> None:
+    timing = Timing(60, 20, 300)
+    observed = Lifecycle(timing, observes_only=True).on(Spawned(), 0.0)[0]
+    state, effects = after(observed, (301, Tick()), (302, Tick()))
+    assert SayWouldEnd("not ready after 300 s") in effects
+    assert effects.count(SayWouldEnd("not ready after 300 s")) == 1
+    assert TakeStacks() not in effects
+    assert after(state, (303, HealthAnswered(True)), (304, CanaryAnswered("answered")))[1][-1] == SayReady()
+
+
+def test_a_server_that_is_only_observed_is_stopped_as_any_other() -> None:
+    assert after(OBSERVED, (1, StopAsked(signal.SIGTERM)))[1] == [SignalTree(signal.SIGTERM)]

@@ -68,6 +68,18 @@ class SayReady:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class SayProven:
+    """It served for the whole proving window, and answered a real request at its end."""
+
+
+@dataclass(frozen=True)
+class SayWouldEnd:
+    """It would be ended now, were it not only observed."""
+
+    why: str
+
+
 Effect = (
     SignalLeader
     | SignalTree
@@ -79,4 +91,6 @@ Effect = (
     | TakeStacks
     | SayBlind
     | SayReady
+    | SayProven
+    | SayWouldEnd
 )

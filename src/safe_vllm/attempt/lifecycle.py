@@ -7,22 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from safe_vllm.attempt import effect, event
+from safe_vllm.attempt import timing as limits
 from safe_vllm.attempt.effect import Effect
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.progress import Progress
-from safe_vllm.attempt.timing import (
-    CANARY_AGAIN_S,
-    COREDUMP_CAP_S,
-    HURRY_S,
-    SETTLE_S,
-    SIGNAL_AGAIN_S,
-    STACKS_BY_S,
-    START_STOP_GRACE_S,
-    SWEEP_GRACE_S,
-    Timing,
-    health_pause_s,
-    is_due,
-)
+from safe_vllm.attempt.timing import Timing, health_pause_s, is_due
 from safe_vllm.verdict.evidence import signal_name
 
 Stage = Literal["starting", "proving", "serving", "ending", "over"]
@@ -62,6 +51,8 @@ class Lifecycle:
     ended_by_us: str | None = None
     is_looked_at: bool = False
     """Whether its stacks are being taken, after which it is swept."""
+    observes_only: bool = False
+    """Whether to say what would be done instead of doing it; a stop is still a stop."""
     progress: Progress | None = None
     """``None``: nobody can tell whether it serves, so its silence tells nothing."""
 
@@ -89,7 +80,7 @@ class Lifecycle:
             case event.TreeGone():
                 return self._calm("over"), ()
             case event.LeaderEnded(status):
-                return replace(self._calm("ending"), leader_status=status), (effect.Sweep(SWEEP_GRACE_S),)
+                return replace(self._calm("ending"), leader_status=status), (effect.Sweep(limits.SWEEP_GRACE_S),)
             case event.StopAsked(number):
                 return self._on_stop(number, now)
             case event.Tick():
@@ -160,19 +151,21 @@ class Lifecycle:
         if self.stage == "serving" and self.canary == "failed":
             return failed._end(f"real requests failed after a fault line ({detail})")
         if self.stage == "serving":  # one failure may be a moment of overload
-            return replace(failed, ask_at=now + CANARY_AGAIN_S), ()
+            return replace(failed, ask_at=now + limits.CANARY_AGAIN_S), ()
         if self.act_at is not None:
-            return replace(failed, ask_at=now + CANARY_AGAIN_S), ()
+            return replace(failed, ask_at=now + limits.CANARY_AGAIN_S), ()
         # vLLM usually ends by itself now, and its own words are worth having.
         act_at = now + self.timing.fault_grace_s
-        return replace(failed, ask_at=now + CANARY_AGAIN_S, act_at=act_at, is_confirmed=True, armed_by=detail), ()
+        return replace(
+            failed, ask_at=now + limits.CANARY_AGAIN_S, act_at=act_at, is_confirmed=True, armed_by=detail
+        ), ()
 
     def _on_fault_line(self, text: str, is_coredump: bool, is_of_engine: bool, now: float) -> Lifecycle:
         grace_s = self.timing.grace_s(is_starting=self.stage == "starting", is_of_engine=is_of_engine)
         armed_at = self.armed_at if self.armed_at is not None else now
         armed = replace(self, armed_by=self.armed_by or text, armed_at=armed_at, grace_s=grace_s)
         if is_coredump:  # a core file is being written: let it be finished
-            return replace(armed, act_at=min(now + grace_s, armed_at + COREDUMP_CAP_S))
+            return replace(armed, act_at=min(now + grace_s, armed_at + limits.COREDUMP_CAP_S))
         return armed if self.act_at is not None else replace(armed, act_at=now + grace_s)
 
     def _disarmed(self) -> Lifecycle:
@@ -181,7 +174,7 @@ class Lifecycle:
     def _on_engine_end(self, title: str, status: int | None, now: float) -> Lifecycle:
         if status is None or status >= 0 or status in (-signal.SIGTERM, -signal.SIGINT):
             return self
-        act_at = now + min(SETTLE_S, self.timing.fault_grace_s)
+        act_at = now + min(limits.SETTLE_S, self.timing.fault_grace_s)
         witness = f"{title} was killed by {signal_name(-status)}"
         return replace(self, act_at=act_at, is_confirmed=True, has_lost_engine=True, armed_by=self.armed_by or witness)
 
@@ -200,14 +193,19 @@ class Lifecycle:
         return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None, start_by=None)
 
     def _end(self, why: str) -> Step:
+        if self.observes_only:
+            seen = replace(self._disarmed(), has_lost_engine=False, start_by=None, progress=None)
+            return seen, (effect.SayWouldEnd(why),)
         return replace(self._calm("ending"), ended_by_us=why)._swept()
 
     def _end_hung(self, why: str, now: float) -> Step:
-        hung = replace(self._calm("ending"), ended_by_us=why, is_looked_at=True, kill_at=now + STACKS_BY_S)
+        if self.observes_only:
+            return self._end(why)
+        hung = replace(self._calm("ending"), ended_by_us=why, is_looked_at=True, kill_at=now + limits.STACKS_BY_S)
         return hung, (effect.TakeStacks(),)
 
     def _swept(self) -> Step:
-        return replace(self, is_looked_at=False, kill_at=None), (effect.Sweep(SWEEP_GRACE_S),)
+        return replace(self, is_looked_at=False, kill_at=None), (effect.Sweep(limits.SWEEP_GRACE_S),)
 
     def _on_stop(self, number: int, now: float) -> Step:
         stopped = replace(self, stops=self.stops + 1)
@@ -220,21 +218,23 @@ class Lifecycle:
         if self.stage == "starting" and not self.has_endpoint:  # it may be serving, and nobody can tell
             return replace(calm, kill_at=now + self.timing.stop_timeout_s), (effect.SignalTree(signal.SIGTERM),)
         if self.stage == "starting":
-            deadline = now + min(START_STOP_GRACE_S, self.timing.stop_timeout_s)
-            return replace(calm, kill_at=deadline, signal_at=now + SIGNAL_AGAIN_S), (effect.SignalTree(signal.SIGTERM),)
+            deadline = now + min(limits.START_STOP_GRACE_S, self.timing.stop_timeout_s)
+            return replace(calm, kill_at=deadline, signal_at=now + limits.SIGNAL_AGAIN_S), (
+                effect.SignalTree(signal.SIGTERM),
+            )
         return replace(calm, kill_at=now + self.timing.stop_timeout_s), (effect.SignalLeader(forwarded),)
 
     def _hurry(self, now: float) -> Step:
         if self.stops > 2:
             return replace(self, kill_at=None, signal_at=None), (effect.Sweep(0.0),)
-        kill_at = now + HURRY_S if self.kill_at is None else min(self.kill_at, now + HURRY_S)
+        kill_at = now + limits.HURRY_S if self.kill_at is None else min(self.kill_at, now + limits.HURRY_S)
         return replace(self, kill_at=kill_at), (effect.SignalTree(signal.SIGTERM),)
 
     def _on_tick(self, now: float) -> Step:
         if is_due(self.kill_at, now):
             return replace(self, kill_at=None, signal_at=None), (effect.Sweep(0.0),)
         if is_due(self.signal_at, now):  # a process that was just being born may have missed the first one
-            return replace(self, signal_at=now + SIGNAL_AGAIN_S), (effect.SignalTree(signal.SIGTERM),)
+            return replace(self, signal_at=now + limits.SIGNAL_AGAIN_S), (effect.SignalTree(signal.SIGTERM),)
         if self.stage == "ending":
             return self, ()
         if is_due(self.start_by, now):

@@ -33,6 +33,11 @@ class Order:
     """Called with what was seen of a server that hangs, before it is ended."""
     on_blind: Callable[[str], None]
     """Called with the reason why hangs in service cannot be noticed."""
+    on_proven: Callable[[], None] = lambda: None
+    """Called when the server has proven its rung."""
+    on_would_end: Callable[[str], None] = lambda why: None
+    """Called with the reason for which a server would be ended that is only observed."""
+    observes_only: bool = False
 
 
 @dataclass(frozen=True)

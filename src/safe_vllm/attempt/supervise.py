@@ -14,6 +14,7 @@ from safe_vllm.attempt.lifecycle import Lifecycle
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.attempt.progress import is_chatter
+from safe_vllm.attempt.proof import Proof
 from safe_vllm.attempt.streams import Streams
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.endpoint import Endpoint
@@ -32,6 +33,7 @@ class _Attempt:
     order: Order
     scan: Scan
     state: Lifecycle
+    proof: Proof
     child: Child
     started_at: float
     ends: list[ProcessEnd] = field(default_factory=list)
@@ -59,7 +61,8 @@ class _Attempt:
             self.phase = self.scan.phase
         if self.state.health_answered and not was_healthy:
             self.scan.health_answered()
-        for wanted in effects:
+        self.proof, more = self.proof.on(happening, now, self.state.stage, self.state.ready_at)
+        for wanted in (*effects, *more):
             self.do(wanted)
 
     def do(self, wanted: effect.Effect) -> None:
@@ -90,6 +93,10 @@ class _Attempt:
                 self.loop.ask(look.take, self._on_stacks)
             case effect.SayBlind(reason):
                 self.order.on_blind(reason)
+            case effect.SayProven():
+                self.order.on_proven()
+            case effect.SayWouldEnd(why):
+                self.order.on_would_end(why)
 
     def tell(self, verb: str, argument: float) -> None:
         """Give the guardian an order."""
@@ -157,7 +164,7 @@ class _Attempt:
     def run(self, streams: Streams) -> None:
         """Turn the loop until nothing of the attempt is left."""
         while not (self.guardian_has_ended or self.stuck):
-            deadlines = (self.state.next_deadline(), self.child.answer_due_at)
+            deadlines = (self.state.next_deadline(), self.proof.due_at, self.child.answer_due_at)
             self.loop.turn(min((at for at in deadlines if at is not None), default=None))
             self.child.kill_if_silent(self.loop.now())
             streams.resume()
@@ -185,6 +192,7 @@ class _Attempt:
             setup=self.scan.setup,
             health_answered=state.health_answered,
             was_ready=state.ready_at is not None,
+            was_proven=self.proof.is_proven,
             canary=state.canary,
             stop_requested=bool(self.loop.stops),
             ended_by_us=state.ended_by_us,
@@ -197,9 +205,13 @@ def run(loop: Loop, order: Order) -> Ended:
     """Run vLLM once and return when nothing of it is left."""
     spared = orphans.bystanders()
     started_at = loop.now()
-    state = Lifecycle(order.timing, order.wants_canary, order.endpoint is not None, spawned_at=started_at)
+    has_endpoint, observes_only = order.endpoint is not None, order.observes_only
+    state = Lifecycle(
+        order.timing, order.wants_canary, has_endpoint, spawned_at=started_at, observes_only=observes_only
+    )
+    proof = Proof(order.timing, order.wants_canary)
     child = spawn(order.command, order.ignored, has_one_stream=loop.stdout is loop.stderr)
-    attempt = _Attempt(loop, order, order.new_scan(), state, child, started_at)
+    attempt = _Attempt(loop, order, order.new_scan(), state, proof, child, started_at)
     loop.expect(child.pid)
     loop.watch(child.report, attempt.on_report)
     # stderr first: progress is told there before the record on stdout that says how it failed

@@ -37,6 +37,10 @@ STACKS_BY_S = 45.0
 """Whoever takes the stacks of a server that hangs may hang as well."""
 
 
+PROOF_AGAIN_S = 60.0
+"""When a server is asked again that did not answer at the end of its proving window."""
+
+
 @dataclass(frozen=True)
 class Timing:
     """The limits that concern one attempt, in seconds."""
@@ -52,6 +56,8 @@ class Timing:
     """The same while CUDA graphs are being captured."""
     stall_s: float | None = None
     """While serving, with requests that wait and nothing counted."""
+    proving_window_s: float | None = None
+    """From ready until a server has proven its rung, if it answers then; ``None``: nobody wants to know."""
 
     def silence_s(self, phase: str) -> float | None:
         """Return how long a server may be silent in a phase of its start."""

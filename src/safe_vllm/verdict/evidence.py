@@ -124,6 +124,8 @@ class Observations:
     setup: Setup = Setup()
     health_answered: bool = False
     was_ready: bool = False
+    was_proven: bool = False
+    """Whether it served for the whole proving window and answered a real request at its end."""
     canary: Literal["unsent", "answered", "failed", "hung"] = "unsent"
     stop_requested: bool = False
     """By us, on behalf of the operator."""
