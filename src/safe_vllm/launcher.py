@@ -7,11 +7,9 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from safe_vllm.announce import banner, hangs
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
-from safe_vllm.attempt.event import StacksTaken
 from safe_vllm.attempt.gates import answer, is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.order import Ended, Order
@@ -24,13 +22,13 @@ from safe_vllm.machine.facts import Gpu, Machine
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.command import command
 from safe_vllm.plan.endpoint import Endpoint
-from safe_vllm.plan.explain import difference
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import Budget, End, Next, Past, after, refused
 from safe_vllm.preparing import Prepared, prepare
 from safe_vllm.record.events import EventLog
+from safe_vllm.telling import Account
 from safe_vllm.verdict.evidence import Observations, Setup, Verdict
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.scan import Scan
@@ -54,7 +52,7 @@ def serve(intent: Intent) -> int:
     teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
     try:
         gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
-        return Launch(prepared, loop, teller, ignored, gates, prepared.plan.entry, prepared.plan.entry).run()
+        return Launch(prepared, loop, Account(teller), ignored, gates, prepared.plan.entry, prepared.plan.entry).run()
     finally:
         loop.drain(STOPPED_DRAIN_S if loop.stops else max(STOPPED_DRAIN_S, prepared.limits.stop_timeout_s))
 
@@ -81,7 +79,7 @@ class Launch:
 
     prepared: Prepared
     loop: Loop
-    teller: Teller
+    account: Account
     ignored: frozenset[int]
     gates: Gates
     rung: int = 0
@@ -98,18 +96,14 @@ class Launch:
 
     def run(self) -> int:
         """Descend until the end, and say how it came."""
-        plan = self.prepared.plan
-        installed = self.prepared.machine.installation
-        facts = banner.opening_facts(plan, self.prepared.vllm, installed)
-        self.teller.tell("launch-started", banner.opening(plan, installed.vllm), **facts)
+        self.account.opening(self.prepared)
         try:
             end = self._descend()
         except StopAsked:
             end = End(Status.STOPPED, "asked to stop, and nothing was running")
         except Trouble as trouble:
             end = End(trouble.status, str(trouble))
-        lines = banner.closing(end.status, end.reason)
-        self.teller.tell("launch-ended", lines, status=int(end.status), reason=end.reason)
+        self.account.closing(end)
         return int(end.status)
 
     def _descend(self) -> End:
@@ -119,7 +113,12 @@ class Launch:
         from safe_vllm.policy.backoff import until_the_end  # tenacity is slow to import, and seldom needed
 
         limits = self.prepared.limits
-        return until_the_end(first, self._attempt, self.loop.sleep, limits.backoff_s, self._announce_step)
+        return until_the_end(first, self._attempt, self.loop.sleep, limits.backoff_s, self._tell_step)
+
+    def _tell_step(self, pause_s: float) -> None:
+        before, following = self.rungs[self.before], self.rungs[self.rung]
+        number, unread = len(self.history) + 1, self.prepared.plan.unread
+        self.account.step(number, before, following, pause_s, self.reason, unread)
 
     def _attempt(self) -> Next | End:
         """Run the current rung once and decide what follows."""
@@ -128,7 +127,7 @@ class Launch:
         if end := self._pass_gates(number, rung):
             return end
         order = self._order(number, rung)  # the last moment for a stop to come before there is an attempt
-        self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
+        self.account.attempt_started(number, rung)
         started_at = time.monotonic()
         ended = supervise.run(self.loop, order)
         if ended.spawn_error is not None:
@@ -136,7 +135,7 @@ class Launch:
             raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
         seen, machine = ended.observations, self.prepared.machine
         verdict = _lost(seen) if ended.guardian_is_lost else _judged(seen, machine)
-        self._announce_death(number, rung, time.monotonic() - started_at, seen, verdict)
+        self.account.death(number, rung, time.monotonic() - started_at, seen, verdict)
         return self._decide(ended, verdict)
 
     def _pass_gates(self, number: int, rung: Rung) -> End | None:
@@ -166,10 +165,10 @@ class Launch:
             new_scan=self._new_scan,
             wants_canary=prepared.intent.wants_canary,
             ignored=self.ignored,
-            on_ready=lambda after_s, note: self._announce_ready(number, rung, after_s, note),
-            on_stop=lambda left_s: self.teller.tell("stop-asked", banner.stopping(left_s), attempt=number),
-            on_stacks=lambda seen: self._announce_stacks(number, rung, seen),
-            on_blind=lambda why: self.teller.tell("blind", hangs.blind(why), attempt=number, rung=rung.name, why=why),
+            on_ready=partial(self.account.ready, number, rung),
+            on_stop=partial(self.account.stop_asked, number),
+            on_stacks=partial(self.account.stacks, number, rung),
+            on_blind=partial(self.account.blind, number, rung),
         )
 
     def _new_scan(self) -> Scan:
@@ -183,7 +182,7 @@ class Launch:
         place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
         if place is None or answer(self.loop, partial(is_taken, place)) != (True,):
             return place
-        self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
+        self.account.port_taken(number, rung, place)
         return None
 
     def _decide(self, ended: Ended, verdict: Verdict) -> Next | End:
@@ -205,45 +204,3 @@ class Launch:
         """Plan again; the rungs that were run stay where they are, so the places in the history still hold."""
         names = [self.rungs[place].name for place in refused(self.history)]
         self.prepared = replace(self.prepared, plan=self.prepared.plan_without(names))
-
-    def _announce_ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
-        lines = banner.ready(after_s, rung, note)
-        self.teller.tell("ready", lines, attempt=number, rung=rung.name, after_s=round(after_s, 3), note=note)
-
-    def _announce_stacks(self, number: int, rung: Rung, seen: StacksTaken) -> None:
-        place = {"attempt": number, "rung": rung.name}
-        for stack in seen.taken:
-            self.teller.tell("stacks", (), **place, pid=stack.pid, title=stack.title, text=stack.text)
-        taken = [(stack.pid, stack.title, stack.text) for stack in seen.taken]
-        lines = hangs.stacks(taken, seen.processes, seen.problem)
-        self.teller.tell("hang", lines, **place, processes=seen.processes, problem=seen.problem)
-
-    def _announce_death(
-        self, number: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict
-    ) -> None:
-        is_wanted = observations.stop_requested
-        lines = () if is_wanted else banner.death(number, rung, seconds, observations, verdict)
-        self.teller.tell(
-            "attempt-ended",
-            lines,
-            attempt=number,
-            rung=rung.name,
-            seconds=round(seconds, 3),
-            fault=verdict.fault,
-            action=verdict.action,
-            phase=verdict.phase,
-            suspect=verdict.suspect,
-            reason=verdict.reason,
-            status=observations.leader_status,
-            ended=[{"title": end.name, "status": end.status} for end in observations.ends],
-            evidence=banner.shown(verdict),
-        )
-
-    def _announce_step(self, pause_s: float) -> None:
-        before, after_ = self.rungs[self.before], self.rungs[self.rung]
-        number, unread = len(self.history) + 1, self.prepared.plan.unread
-        lines = banner.step(number, before, after_, pause_s, self.reason, unread)
-        changes = list(difference(before, after_, unread))
-        self.teller.tell(
-            "step", lines, attempt=number, rung=after_.name, reason=self.reason, pause_s=pause_s, changes=changes
-        )

@@ -30,13 +30,15 @@ MAY_IMPORT = {
     "announce": f"{VALUES} plan.explain record.events checks.finding",
     "preparing": "errors known plan machine attempt.child",
     "planning": "errors plan machine preparing",
-    "launcher": "errors known plan machine verdict policy attempt record announce preparing gating",
+    "launcher": "errors known plan machine verdict policy attempt record announce preparing gating telling keeping",
+    "telling": "plan verdict policy attempt record announce preparing",
+    "keeping": "plan verdict policy attempt record announce preparing machine errors",
     "gating": "errors machine plan.endpoint policy attempt announce",
     "known": "data plan verdict checks",
     "diagnosis": "errors known plan machine verdict announce",
     "catalogue": "errors data known plan machine",
     "doctor": "errors known plan machine checks announce",
-    "cli": "launcher plan.intent errors early",
+    "cli": "launcher plan.intent plan.ladder errors early",
     "__main__": "cli early",
     "early": "",
 }
@@ -47,7 +49,7 @@ LAZY = {"cli"}
 
 PURE = (
     "plan verdict policy checks errors machine.facts machine.condition machine.levels attempt.lifecycle attempt.event "
-    "attempt.effect attempt.progress attempt.timing"
+    "attempt.effect attempt.progress attempt.proof attempt.timing"
 )
 IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", "click", "tenacity")
 ADAPTED = {"policy": "tenacity"}

@@ -1,0 +1,91 @@
+"""What a launch tells as it goes: each event once, in words for people and in fields for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safe_vllm.announce import banner, hangs
+from safe_vllm.announce.teller import Teller
+from safe_vllm.attempt.event import StacksTaken
+from safe_vllm.plan.endpoint import Endpoint
+from safe_vllm.plan.explain import difference
+from safe_vllm.plan.ladder import Rung
+from safe_vllm.policy.descent import End
+from safe_vllm.preparing import Prepared
+from safe_vllm.verdict.evidence import Observations, Verdict
+
+
+@dataclass(frozen=True)
+class Account:
+    """Tells what happens in a launch, in the order in which it happens."""
+
+    teller: Teller
+
+    def opening(self, prepared: Prepared) -> None:
+        """Tell what will be run and what comes after it."""
+        plan, installed = prepared.plan, prepared.machine.installation
+        facts = banner.opening_facts(plan, prepared.vllm, installed)
+        self.teller.tell("launch-started", banner.opening(plan, installed.vllm), **facts)
+
+    def attempt_started(self, number: int, rung: Rung) -> None:
+        """Tell that vLLM is about to be spawned."""
+        self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
+
+    def port_taken(self, number: int, rung: Rung, place: Endpoint) -> None:
+        """Tell that somebody else already answers where vLLM shall."""
+        self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
+
+    def ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
+        """Tell that the server works, seconds after it was spawned."""
+        lines = banner.ready(after_s, rung, note)
+        self.teller.tell("ready", lines, attempt=number, rung=rung.name, after_s=round(after_s, 3), note=note)
+
+    def stop_asked(self, number: int, left_s: float) -> None:
+        """Tell that vLLM was asked to stop, and how many seconds it has."""
+        self.teller.tell("stop-asked", banner.stopping(left_s), attempt=number)
+
+    def blind(self, number: int, rung: Rung, why: str) -> None:
+        """Tell why hangs in service will not be noticed."""
+        self.teller.tell("blind", hangs.blind(why), attempt=number, rung=rung.name, why=why)
+
+    def stacks(self, number: int, rung: Rung, seen: StacksTaken) -> None:
+        """Tell where the processes were of a server that hangs."""
+        place = {"attempt": number, "rung": rung.name}
+        for stack in seen.taken:
+            self.teller.tell("stacks", (), **place, pid=stack.pid, title=stack.title, text=stack.text)
+        taken = [(stack.pid, stack.title, stack.text) for stack in seen.taken]
+        lines = hangs.stacks(taken, seen.processes, seen.problem)
+        self.teller.tell("hang", lines, **place, processes=seen.processes, problem=seen.problem)
+
+    def death(self, number: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict) -> None:
+        """Tell what died after how many seconds, and why."""
+        is_wanted = observations.stop_requested
+        lines = () if is_wanted else banner.death(number, rung, seconds, observations, verdict)
+        self.teller.tell(
+            "attempt-ended",
+            lines,
+            attempt=number,
+            rung=rung.name,
+            seconds=round(seconds, 3),
+            fault=verdict.fault,
+            action=verdict.action,
+            phase=verdict.phase,
+            suspect=verdict.suspect,
+            reason=verdict.reason,
+            status=observations.leader_status,
+            ended=[{"title": end.name, "status": end.status} for end in observations.ends],
+            evidence=banner.shown(verdict),
+        )
+
+    def step(self, number: int, before: Rung, after: Rung, pause_s: float, reason: str, unread: frozenset[str]) -> None:
+        """Tell what is tried next, after how many seconds, and what is different about it."""
+        lines = banner.step(number, before, after, pause_s, reason, unread)
+        changes = list(difference(before, after, unread))
+        self.teller.tell(
+            "step", lines, attempt=number, rung=after.name, reason=reason, pause_s=pause_s, changes=changes
+        )
+
+    def closing(self, end: End) -> None:
+        """Tell how the launch ended."""
+        lines = banner.closing(end.status, end.reason)
+        self.teller.tell("launch-ended", lines, status=int(end.status), reason=end.reason)
