@@ -160,6 +160,7 @@ class Launch:
                 autotune_silence_s=limits.autotune_silence_s,
                 capture_silence_s=limits.capture_silence_s,
                 stall_s=limits.stall_s,
+                proving_window_s=limits.proving_window_s,
             ),
             endpoint=self._endpoint(number, rung),
             new_scan=self._new_scan,
@@ -169,7 +170,14 @@ class Launch:
             on_stop=partial(self.account.stop_asked, number),
             on_stacks=partial(self.account.stacks, number, rung),
             on_blind=partial(self.account.blind, number, rung),
+            on_phase=partial(self.account.phase, number, rung),
+            on_proven=partial(self._on_proven, number, rung),
+            on_would_end=partial(self.account.would_end, number, rung),
+            observes_only=prepared.intent.observes_only,
         )
+
+    def _on_proven(self, number: int, rung: Rung) -> None:
+        self.account.proven(number, rung)
 
     def _new_scan(self) -> Scan:
         from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then

@@ -35,6 +35,18 @@ class Account:
         """Tell that somebody else already answers where vLLM shall."""
         self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
 
+    def phase(self, number: int, rung: Rung, phase: str) -> None:
+        """Tell how far the start has come."""
+        self.teller.tell("phase", (), attempt=number, rung=rung.name, phase=phase)
+
+    def proven(self, number: int, rung: Rung) -> None:
+        """Tell that the server has proven its rung."""
+        self.teller.tell("proven", (), attempt=number, rung=rung.name)
+
+    def would_end(self, number: int, rung: Rung, why: str) -> None:
+        """Tell that a server that is only observed would be ended now."""
+        self.teller.tell("would-end", banner.would_end(why), attempt=number, rung=rung.name, why=why)
+
     def ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
         """Tell that the server works, seconds after it was spawned."""
         lines = banner.ready(after_s, rung, note)

@@ -55,6 +55,11 @@ def ready(after_s: float, rung: Rung, note: str) -> list[str]:
     return [f"ready after {after_s:.0f} s at rung {rung.name}" + (f" ({note})" if note else "")]
 
 
+def would_end(why: str) -> list[str]:
+    """Say that a server would be ended now, were it not only observed."""
+    return [f"observed only: this server would be ended now, and another one started: {why}"]
+
+
 def stopping(left_s: float) -> list[str]:
     """Say that a stop was asked for, and how long vLLM has for it, in seconds."""
     return [f"asked to stop: vLLM has {left_s:.0f} s to end; another signal hurries"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from safe_vllm.announce.picture import Event, Picture
 from safe_vllm.plan.secrets import without_secrets
 from safe_vllm.record.events import EventLog, Origin
 
 PREFIX = "safe-vllm: "
+
+Listener = Callable[[Event, Picture], None]
 
 
 class Output(Protocol):
@@ -30,6 +33,10 @@ class Teller:
     log: EventLog
     origin: Origin = field(default_factory=Origin)
     started_at: float = field(default_factory=time.monotonic)
+    picture: Picture = field(default_factory=Picture)
+    """What all events so far add up to."""
+    listeners: list[Listener] = field(default_factory=list)
+    """Told of each event after it was written down, with the picture that it leads to."""
     _complaint: str | None = None
 
     def tell(self, event: str, lines: Sequence[str], **fields: object) -> None:
@@ -38,6 +45,7 @@ class Teller:
         head = {"event": event, **self.origin.stamp(), "at_s": at_s}
         content = {**head, **{name: _shown(value) for name, value in fields.items()}}
         self.log.write(content)
+        self.picture = self.picture.after(content)
         said = [json.dumps(content, ensure_ascii=False)] if self.wants_json else map(without_secrets, lines)
         for line in said:
             self.output.say(PREFIX + line.replace("\n", " "))
@@ -45,6 +53,8 @@ class Teller:
             self._complaint = self.log.error
             if self._complaint:
                 self.output.say(f"{PREFIX}events are not written: {self._complaint}; the launch goes on")
+        for listener in self.listeners:
+            listener(content, self.picture)
 
 
 def _shown(value: object) -> object:

@@ -33,6 +33,8 @@ class Order:
     """Called with what was seen of a server that hangs, before it is ended."""
     on_blind: Callable[[str], None]
     """Called with the reason why hangs in service cannot be noticed."""
+    on_phase: Callable[[str], None] = lambda phase: None
+    """Called when its start has come to another phase."""
     on_proven: Callable[[], None] = lambda: None
     """Called when the server has proven its rung."""
     on_would_end: Callable[[str], None] = lambda why: None

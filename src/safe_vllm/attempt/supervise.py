@@ -117,7 +117,13 @@ class _Attempt:
         for evidence in self.scan.feed(name, chunk, self.loop.now() - self.started_at):
             self._on_evidence(evidence)
         if self.state.stage == "starting":
+            self._tell_phase(self.scan.phase)
             self.happen(event.Output(self.scan.phase, not is_chatter(chunk)))
+
+    def _tell_phase(self, phase: str) -> None:
+        if phase != self.phase:
+            self.phase = phase
+            self.order.on_phase(phase)
 
     def _on_evidence(self, evidence: Evidence) -> None:
         if evidence.arms:
