@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from safe_vllm.announce import systemd
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt import supervise
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
@@ -47,9 +48,10 @@ def serve(intent: Intent) -> int:
     # Where both lead to the same place, one pen writes: a line of ours must not fall into the middle of vLLM's.
     stderr = stdout if is_one_stream() else Outlet(2)
     loop = Loop(stdout, stderr, ignored)
+    teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
+    systemd.manager(os.environ).attend(loop.call_in, teller.listeners)
     prepared = prepare(intent)
     become_subreaper()
-    teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
     try:
         gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
         return Launch(prepared, loop, Account(teller), ignored, gates, prepared.plan.entry, prepared.plan.entry).run()

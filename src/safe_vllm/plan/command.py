@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from safe_vllm.plan.ladder import Rung
 
-OURS_ALONE = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+OURS_ALONE = (
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+)
 """Variables that systemd meant for the launcher: a child that answered them would speak for us."""
 
 
