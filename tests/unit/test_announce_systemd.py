@@ -13,8 +13,7 @@ import pytest
 from safe_vllm.announce.picture import Picture
 from safe_vllm.announce.systemd import EXTEND_EVERY_S, MORE_TIME, Systemd, manager
 
-STARTED = {
-    "event": "launch-started",
+STARTED: dict[str, Any] = {
     "launch": "7-a",
     "launcher_pid": 7,
     "profile": "b200",
@@ -75,7 +74,7 @@ def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manage
 
 def test_ready_is_told_once_however_often_a_server_comes_up(listening: Manager) -> None:
     listening.begin()
-    listening.happen(**{**STARTED, "name": "launch-started"})
+    listening.happen("launch-started", **STARTED)
     listening.happen("attempt-started")
     assert "READY=1" not in listening.heard()
     listening.happen("ready", after_s=3.0)
@@ -136,7 +135,7 @@ def test_an_address_that_is_none_of_a_socket_of_ours_is_not_used(address: str) -
 
 def test_what_it_waits_for_and_how_it_ended_are_told(listening: Manager) -> None:
     listening.begin()
-    listening.happen(**{**STARTED, "name": "launch-started"})
+    listening.happen("launch-started", **STARTED)
     listening.happen("attempt-ended", fault="gpu-oom")
     listening.happen("gate", gate="gpu-memory", outcome="waiting", waited_s=0.0)
     listening.happen("launch-ended", status=70, reason="no rung is left")
