@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 State = Literal["starting", "ready", "stepping-down", "stopping", "ended"]
 
+VERSION = 1
+"""Of the form in which a picture is shown. It grows when a field goes or changes its meaning."""
 RECENT = 20
 """So many ended attempts are kept; the counters know of all."""
 
@@ -93,6 +95,12 @@ class Picture:
         """Return the picture with one more event; one that is not known changes only the time."""
         changed = _CHANGES.get(str(event["event"]), lambda picture, _: picture)(self, event)
         return replace(changed, updated_at=str(event["time"]))
+
+
+def facts(picture: Picture) -> dict[str, Any]:
+    """Return a picture as JSON holds it."""
+    faults = [{"fault": fault, "phase": phase, "times": times} for (fault, phase), times in picture.faults.items()]
+    return {"v": VERSION, **asdict(replace(picture, faults={})), "faults": faults}
 
 
 def _launch_started(_: Picture, event: Event) -> Picture:

@@ -1,0 +1,87 @@
+"""What ``status`` says, for people: what runs, what was remembered, and which reports there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+Facts = Mapping[str, Any]
+"""A picture as JSON; what a file holds may be of another version, so nothing in it is taken for granted."""
+
+LATEST = 5
+"""So many ended attempts are listed."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_STATES = {"ready": "serving", "starting": "starting", "stepping-down": "stepping down", "stopping": "stopping"}
+
+
+def run_lines(facts: Facts, *, is_alive: bool, now: datetime) -> list[str]:
+    """Say how a launch stands, or how it ended."""
+    if not facts:
+        return []
+    return [_headline(facts, is_alive, now), *(f"  {line}" for line in _details(facts, is_alive, now))]
+
+
+def _headline(facts: Facts, is_alive: bool, now: datetime) -> str:
+    vllm = (facts.get("versions") or {}).get("vllm")
+    of = f"vLLM {vllm or '(version unknown)'}, profile {facts.get('profile')}, process {facts.get('launcher_pid')}"
+    if is_alive:
+        state = _STATES.get(str(facts.get("state")), str(facts.get("state")))
+        return f"{state} at rung {facts.get('rung')}: {of}, started {_when(facts.get('started_at'), now)}"
+    last = _when(facts.get("updated_at"), now)
+    if facts.get("state") == "ended":
+        return f"not running: {of}; it ended with status {facts.get('status')} {last}: {facts.get('reason')}"
+    return f"not running: {of}; it was killed at rung {facts.get('rung')}, and last told of {last}"
+
+
+def _details(facts: Facts, is_alive: bool, now: datetime) -> Iterator[str]:
+    ladder = facts.get("ladder") or ()
+    yield "ladder: " + " → ".join(f"[{name}]" if name == facts.get("rung") else str(name) for name in ladder)
+    if is_alive and facts.get("ready_since"):
+        proven = "proven" if facts.get("is_proven") else "not proven yet"
+        yield f"ready since {_when(facts['ready_since'], now)}, attempt {facts.get('attempt')}, {proven}"
+    elif is_alive and facts.get("waits_for"):
+        yield f"waits for: {facts['waits_for']}"
+    elif is_alive:
+        yield f"attempt {facts.get('attempt')}, phase {facts.get('phase')}"
+    if facts.get("is_observed"):
+        yield "only observed: nothing is changed and nothing is ended"
+    if degraded := facts.get("degraded"):
+        yield from _degraded(degraded, now)
+    for one in (facts.get("recent") or ())[-LATEST:]:
+        yield _attempt(one)
+
+
+def _degraded(degraded: Facts, now: datetime) -> Iterator[str]:
+    yield f"DEGRADED to {degraded.get('rung')} since {_when(degraded.get('since'), now)}: {degraded.get('reason')}"
+    yield from (f"  costs: {cost}" for cost in degraded.get("costs") or ())
+    if way_back := degraded.get("way_back"):
+        yield f"  way back: {way_back}"
+    yield from (f"  fixed in: {version}" for version in degraded.get("fixed_in") or ())
+
+
+def _attempt(one: Facts) -> str:
+    found = f"{one.get('fault')} in {one.get('phase')}" + (
+        f", suspect {one['suspect']}" if one.get("suspect") not in ("none", "unknown", None) else ""
+    )
+    report = f"; report {one['incident']}" if one.get("incident") else ""
+    seconds = one.get("seconds")
+    after = f" after {_long(seconds)}" if isinstance(seconds, (int, float)) else ""
+    return f"attempt {one.get('attempt')} at {one.get('rung')} ended{after}: {found}{report}"
+
+
+def _when(at: object, now: datetime) -> str:
+    """Return when something was, and how long ago that is."""
+    try:
+        then = datetime.fromisoformat(str(at).replace("Z", "+00:00"))
+        seconds = (now - then).total_seconds()
+    except (ValueError, TypeError):
+        return "at a time that is not known"
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC ({_long(seconds)} ago)"
+
+
+def _long(seconds: float) -> str:
+    for size, name in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
