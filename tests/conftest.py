@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -37,6 +38,9 @@ def older_processes(places: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name)
     for name, place in places.items():
         monkeypatch.setenv(name, place)
+    # what one test's launches learn is not for those of another
+    state = tempfile.mkdtemp(dir=places["XDG_STATE_HOME"])
+    monkeypatch.setenv("XDG_STATE_HOME", state)
     older = frozenset(below(os.getpid()))
     yield older
     if left := end_all(os.getpid(), older):

@@ -41,6 +41,10 @@ def as_json_object(prepared: Prepared) -> dict[str, object]:
         "versions": _versions(machine),
         "entry": plan.ladder.rungs[plan.entry].name,
         "entry_because": plan.entry_because,
+        "forgets": plan.forgets,
+        "caches": plan.caches,
+        "pins": sorted(plan.pins),
+        "observed": None if plan.observed is None else {"argv": list(_argv(plan.observed, prepared)), "env": {}},
         "rungs": [_rung(rung, prepared) for rung in plan.ladder.rungs],
         "left_out": [{"name": left.name, "because": left.because} for left in plan.ladder.left_out],
         "unread": sorted(plan.unread),
@@ -82,9 +86,16 @@ def _lines(prepared: Prepared) -> Iterator[str]:
     yield f"profile: {plan.profile} ({plan.because})"
     if device := device_lines(prepared.profile, machine, with_reasons=False):
         yield f"device: {', '.join(device)}"
+    if plan.pins:
+        yield f"pinned: {', '.join(sorted(plan.pins))}"
     yield from (f"note: {note}" for note in plan.notes)
     if plan.entry_because:
         yield plan.entry_because
+    if plan.caches:
+        yield f"caches: those in {plan.caches}, with which {plan.ladder.rungs[plan.entry].name} held"
+    if plan.observed:
+        yield "observe-only: runs as typed, whatever happens; the rungs are what would be done without that"
+        yield f"  $ {_to_copy(plan.observed, prepared)}"
     above: Rung | None = None
     for rung in plan.ladder.rungs:
         yield from _rung_lines(above, rung, prepared)

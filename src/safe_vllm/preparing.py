@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,12 +13,16 @@ from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
 from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.intent import Intent, Limits
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_choice import choose
 from safe_vllm.plan.profile_use import limits_of
 from safe_vllm.plan.sources import Sourced, sourced
+from safe_vllm.record import directory
+from safe_vllm.record.fingerprint import fingerprint
+from safe_vllm.record.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -34,34 +39,65 @@ class Prepared:
     config: Mapping[str, object] | None
     plan_without: Callable[[Collection[str]], Plan]
     """Make the plan again, without the change of these rungs."""
-    levels_without_autotune: tuple[str, ...] = ("0",)
+    dialect: Dialect
+    memory: Memory
+    """What is remembered of launches like this one."""
+    problems: tuple[str, ...] = ()
+    """What was wrong with the place where it is kept."""
 
     def settings(self, rung: Rung) -> tuple[Sourced, ...]:
         """Return the safety settings of a rung, each with where its value comes from."""
-        return sourced(rung, self.intent.words, self.config, self.levels_without_autotune)
+        return sourced(rung, self.intent.words, self.config, self.dialect.levels_without_autotune)
 
 
-def prepare(intent: Intent) -> Prepared:
-    """Look at the machine, or read the recorded one, and make the plan. Raises Trouble; nothing was started then."""
+def prepare(intent: Intent, *, changes_nothing: bool = False) -> Prepared:
+    """Look at the machine, or read the recorded one, and make the plan. Raises Trouble; nothing was started then.
+
+    ``changes_nothing``: make no directory, and put nothing aside that is damaged.
+    """
     from safe_vllm import known  # slow to import, and not every command plans
 
     environment = inherited_environment()
     config = config_file.config_of(intent.words)
-    if intent.machine is None:
-        vllm = executable.find(intent.vllm, environment)
-        machine = look(script_of(vllm, environment), intent.words, environment, config)
-    else:
-        vllm = intent.vllm
-        from safe_vllm.machine import recorded  # seldom needed
-
-        machine = recorded.read_with_model(intent.machine, intent.words, environment, config)
+    vllm, machine = _looked_at(intent, environment, config)
     profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
     profile, because = choose(profiles, machine, intent.profile)
     dialect = known.dialects().of(machine.installation.vllm, machine.installation.surface)
     bad = known.known_bad()
-    plan_without = partial(make_plan, intent, profile, because, machine, dialect, environment, config, bad)
+    off_at = dialect.levels_without_autotune
+    like = fingerprint(intent.words, config, environment, machine, profile, off_at, intent.pins)
+    place = directory.to_write(intent.state_dir, environment, creates=not changes_nothing)
+    memory = Memory(place.path, like, 0.0 if intent.observes_only else intent.remember_for_days)
+    recalled = memory.recall(time.time(), changes_nothing=changes_nothing)
+    problems = (*([place.problem] if place.problem else []), *recalled.problems)
+    plan_without = partial(
+        make_plan,
+        intent,
+        profile,
+        because,
+        machine,
+        dialect,
+        environment,
+        config,
+        bad,
+        remembered=recalled.remembered,
+    )
     limits = limits_of(profile, intent.asked)
-    plan, off_at = plan_without(()), dialect.levels_without_autotune
+    plan = plan_without(())
     if config is None and (trouble := config_file.trouble_of(intent.words)):
         plan = replace(plan, notes=(*plan.notes, f"what the --config file says is not in this plan: {trouble}"))
-    return Prepared(intent, vllm, environment, machine, profile, limits, plan, config, plan_without, off_at)
+    return Prepared(
+        intent, vllm, environment, machine, profile, limits, plan, config, plan_without, dialect, memory, problems
+    )
+
+
+def _looked_at(
+    intent: Intent, environment: Mapping[str, str], config: Mapping[str, object] | None
+) -> tuple[tuple[str, ...], Machine]:
+    """Return the words that start vLLM, and the machine; a recorded one is told of by its record. Raises Trouble."""
+    if intent.machine is None:
+        vllm = executable.find(intent.vllm, environment)
+        return vllm, look(script_of(vllm, environment), intent.words, environment, config)
+    from safe_vllm.machine import recorded  # seldom needed
+
+    return intent.vllm, recorded.read_with_model(intent.machine, intent.words, environment, config)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from safe_vllm.announce import banner, hangs
+from safe_vllm.announce import banner, hangs, shouting
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt.event import StacksTaken
+from safe_vllm.plan.costs import costs
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.ladder import Rung
-from safe_vllm.policy.descent import End
+from safe_vllm.policy.descent import End, Next
 from safe_vllm.preparing import Prepared
 from safe_vllm.verdict.evidence import Observations, Verdict
 
@@ -25,7 +28,19 @@ class Account:
         """Tell what will be run and what comes after it."""
         plan, installed = prepared.plan, prepared.machine.installation
         facts = banner.opening_facts(plan, prepared.vllm, installed)
-        self.teller.tell("launch-started", banner.opening(plan, installed.vllm), **facts)
+        on_cpu = not prepared.machine.gpus and not prepared.machine.has_driver
+        lost = {rung.name: costs(rung, on_cpu=on_cpu) for rung in plan.ladder.rungs[1:]}
+        lines = banner.opening(plan, installed.vllm) + list(prepared.problems)
+        self.teller.tell(
+            "launch-started",
+            lines,
+            **facts,
+            costs={name: cost for name, cost in lost.items() if cost},
+            fingerprint=prepared.memory.fingerprint.key,
+            state_dir=None if prepared.memory.directory is None else str(prepared.memory.directory),
+            observes_only=prepared.intent.observes_only,
+            problems=list(prepared.problems),
+        )
 
     def attempt_started(self, number: int, rung: Rung) -> None:
         """Tell that vLLM is about to be spawned."""
@@ -47,10 +62,36 @@ class Account:
         """Tell that a server that is only observed would be ended now."""
         self.teller.tell("would-end", banner.would_end(why), attempt=number, rung=rung.name, why=why)
 
+    def remembered(self, number: int, rung: Rung, outcome: str, problems: Sequence[str]) -> None:
+        """Tell that it was kept whether the rung ``broken`` or ``held``, and what went wrong about that."""
+        place = {"attempt": number, "rung": rung.name}
+        self.teller.tell("remembered", problems, **place, outcome=outcome, problems=list(problems))
+
+    def incident(self, number: int, rung: Rung, path: Path | None, problem: str | None) -> None:
+        """Tell where the report on an attempt is."""
+        lines = [f"report on attempt {number}: {path}"] if path else []
+        lines += [problem] if problem else []
+        where = None if path is None else str(path)
+        self.teller.tell("incident", lines, attempt=number, rung=rung.name, path=where, problem=problem)
+
+    def observed(self, number: int, rung: Rung, decision: Next | End, names: Sequence[str]) -> None:
+        """Tell what would be done now, were the launch not only observed."""
+        would = f"step down to {names[decision.rung]}" if isinstance(decision, Next) else "end"
+        lines = [f"observed only: safe-vllm would {would} now: {decision.reason}"]
+        self.teller.tell("observed", lines, attempt=number, rung=rung.name, would=would, reason=decision.reason)
+
+    def degraded(self) -> None:
+        """Tell that the server runs below what was asked for, if it does."""
+        picture = self.teller.picture
+        if picture.state == "ready" and (lines := shouting.lines(picture)):
+            assert picture.degraded is not None
+            self.teller.tell("degraded", lines, attempt=picture.attempt, **asdict(picture.degraded))
+
     def ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
-        """Tell that the server works, seconds after it was spawned."""
+        """Tell that the server works, seconds after it was spawned, and if it is not as it was asked for."""
         lines = banner.ready(after_s, rung, note)
         self.teller.tell("ready", lines, attempt=number, rung=rung.name, after_s=round(after_s, 3), note=note)
+        self.degraded()
 
     def stop_asked(self, number: int, left_s: float) -> None:
         """Tell that vLLM was asked to stop, and how many seconds it has."""

@@ -36,6 +36,8 @@ CORE_DUMP = (
     "[06:43:16.119195] coredump: Writing ELF file to /tmp/cuda_coredump_host.1.2"
 )
 AUTOTUNE_OFF = "--no-enable-flashinfer-autotune"
+STRAIGHT_DOWN = ("--backoff", "0.01", "--pin", "caches")
+"""Without the attempt with fresh caches, which the same fault at two rungs calls for."""
 
 
 def refused(text: str = REFUSED_BACKEND) -> Scene:
@@ -84,7 +86,7 @@ def test_an_engine_killed_by_a_signal_at_start_is_a_kernel_fault(stage: Stage, n
 def test_the_ladder_of_the_cpu_ends_with_70_when_every_rung_has_failed(stage: Stage) -> None:
     """The CPU has no Triton: its safe backend is what ``auto`` finds, in the operator's own spelling."""
     words = ["tiny", "--port", "1", "--moe_backend=triton"]
-    run = stage.start(*[ima_at_startup()] * 3, words=words, options=("--profile", "cpu", "--backoff", "0.01"))
+    run = stage.start(*[ima_at_startup()] * 3, words=words, options=("--profile", "cpu", *STRAIGHT_DOWN))
     assert run.finish() == 70
     assert run.rungs() == ["as-asked", "no-autotune", "triton"]
     assert run.attempts()[1]["argv"] == ["serve", *words, AUTOTUNE_OFF]
@@ -108,7 +110,7 @@ def test_the_attempts_are_counted(stage: Stage) -> None:
 def test_expert_parallelism_is_lowered_at_last(stage: Stage) -> None:
     words = ["tiny", "--port", "1", "--tensor-parallel-size", "2"]
     scenes = [*[ima_at_startup()] * 2, argparse_error()]
-    run = stage.start(*scenes, words=[*words, "--enable-expert-parallel"])
+    run = stage.start(*scenes, words=[*words, "--enable-expert-parallel"], options=STRAIGHT_DOWN)
     run.finish()
     assert run.rungs() == ["as-asked", "no-autotune", "no-expert-parallel"]
     assert run.attempts()[2]["argv"] == ["serve", *words, AUTOTUNE_OFF]
@@ -117,7 +119,7 @@ def test_expert_parallelism_is_lowered_at_last(stage: Stage) -> None:
 def test_a_fault_at_the_first_inference_ends_up_with_expert_parallelism_off(stage: Stage) -> None:
     """What real vLLM 0.32 does on a CPU, and what cures it."""
     words = ["tiny", "--host", "127.0.0.1", "--port", str(free_port()), "-tp=2", "--enable-expert-parallel"]
-    run = stage.start(*[die_first_inference()] * 2, serve_ok(), words=words)
+    run = stage.start(*[die_first_inference()] * 2, serve_ok(), words=words, options=STRAIGHT_DOWN)
     run.wait_until_ready("no-expert-parallel")
     assert [event["attempt"] for event in run.events("ready")] == [3]
     assert "--enable-expert-parallel" not in run.attempts()[2]["argv"]
@@ -152,7 +154,7 @@ def test_a_rungs_own_fault_skips_the_rung_and_costs_no_attempt(stage: Stage, tex
 def test_a_rung_that_was_skipped_is_not_counted_when_a_later_one_fails(stage: Stage) -> None:
     words = [*three_rungs(), "--tensor-parallel-size", "2", "--enable-expert-parallel"]
     scenes = [ima_at_startup(), refused(), ima_at_startup(), serve_ok()]
-    run = stage.start(*scenes, words=words, options=("--max-attempts", "3", "--backoff", "0.01"))
+    run = stage.start(*scenes, words=words, options=("--max-attempts", "3", *STRAIGHT_DOWN))
     run.wait_until_ready("no-expert-parallel")
     assert run.stop() == 0
 
@@ -278,7 +280,7 @@ def test_ready_is_said_in_one_line_with_the_rung(stage: Stage) -> None:
 def test_below_a_refused_rung_its_own_change_is_not_made(stage: Stage) -> None:
     words = [*three_rungs(), "--tensor-parallel-size", "2", "--enable-expert-parallel"]
     scenes = [ima_at_startup(), ima_at_startup(), refused(), serve_ok()]
-    run = stage.start(*scenes, words=words, options=("--backoff", "0.01"))
+    run = stage.start(*scenes, words=words, options=STRAIGHT_DOWN)
     run.wait_until_ready("no-expert-parallel")
     tried = [attempt["argv"] for attempt in run.attempts()]
     assert [argv[argv.index("--moe-backend") + 1] for argv in tried] == ["triton", "triton", "auto", "triton"]

@@ -55,6 +55,7 @@ def test_the_signal_of_a_worker_is_known_although_no_line_names_it(stage: Stage,
 
 def test_after_long_service_the_same_rung_gets_another_chance(stage: Stage) -> None:
     run = ready(stage.start(serve_with_worker(), serve_ok(), options=("--backoff", "0.01", "--proving-window", "0")))
+    run.wait_for_event("proven")
     run.kill_child(WORKER, signal.SIGSEGV)
     run.wait_for_event("ready", 2)
     assert run.rungs() == ["as-asked", "as-asked"]

@@ -26,13 +26,20 @@ MAY_IMPORT = {
     "checks": "machine.facts machine.condition plan errors",
     "attempt": "early machine.levels plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
-    "record": VALUES,
+    "record": f"{VALUES} plan machine.cores",
     "announce": f"{VALUES} plan.explain record.events checks.finding",
-    "preparing": "errors known plan machine attempt.child",
+    "preparing": "errors known plan machine record attempt.child",
     "planning": "errors plan machine preparing",
-    "launcher": "errors known plan machine verdict policy attempt record announce preparing gating telling keeping",
+    "launcher": "plan.intent attempt record announce preparing gating telling keeping launch",
+    "launch": "errors known plan policy attempt announce.shouting preparing gating telling keeping judging timekeeping "
+    "autopsy verdict",
+    "judging": "known machine.facts attempt.order verdict",
+    "timekeeping": "plan policy.history attempt.timing preparing",
+    "autopsy": "machine plan policy attempt.order record preparing verdict",
+    "forgetting": "errors record",
+    "reporting": "errors record announce.standing",
     "telling": "plan verdict policy attempt record announce preparing",
-    "keeping": "plan verdict policy attempt record announce preparing machine errors",
+    "keeping": "plan verdict attempt record announce telling",
     "gating": "errors machine plan.endpoint policy attempt announce",
     "known": "data plan verdict checks",
     "diagnosis": "errors known plan machine verdict announce",
@@ -49,7 +56,8 @@ LAZY = {"cli"}
 
 PURE = (
     "plan verdict policy checks errors machine.facts machine.condition machine.levels attempt.lifecycle attempt.event "
-    "attempt.effect attempt.progress attempt.proof attempt.timing"
+    "attempt.effect attempt.progress attempt.proof attempt.timing record.fingerprint record.shape_flags "
+    "record.rungs_file"
 )
 IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", "click", "tenacity")
 ADAPTED = {"policy": "tenacity"}

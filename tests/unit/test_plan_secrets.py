@@ -32,6 +32,7 @@ from safe_vllm.plan.secrets import hide, hide_variable
         (["--x", "https://me:pass@host/y"], ["--x", "https://***@host/y"]),
         (["--x=https://me:p@ss@host/y"], ["--x=https://***@host/y"]),
         (["https://me:pa/ss@host/y"], ["https://***@host/y"]),
+        (["https://me:p@/ss@host/y"], ["https://***@host/y"]),
         (["http://host:8000/a@b", "http://host:8000"], ["http://host:8000/a@b", "http://host:8000"]),
         (["https://h/p?a=1&api_key=k1&b=2&sig=s"], ["https://h/p?a=1&api_key=***&b=2&sig=***"]),
         (["--x", '{"api_key": "k\\"1", "a": 1}'], ["--x", '{"api_key": "***", "a": 1}']),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from safe_vllm import planning
 from safe_vllm.plan.intent import Intent
-from safe_vllm.preparing import prepare
+from safe_vllm.preparing import Prepared, prepare
 
 B200S = {"architecture": "x86_64", "gpus": [{"name": "NVIDIA B200", "compute_capability": "10.0"}], "has_driver": True}
 MODEL = {"experts": 8, "weight_format": "bf16"}
@@ -20,11 +22,16 @@ def _without_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def plan_of(place: Path, *words: str, output: str = "text", **facts: object) -> str:
+def plan_of(
+    place: Path, *words: str, output: str = "text", asked: dict[str, Any] | None = None, **facts: object
+) -> str:
+    return planning.told(prepared_of(place, *words, asked=asked, **facts), output)
+
+
+def prepared_of(place: Path, *words: str, asked: dict[str, Any] | None = None, **facts: object) -> Prepared:
     path = place / "record.json"
     path.write_text(json.dumps({**B200S, **facts}))
-    intent = Intent(words, vllm=("/here/bin/vllm",), profile="b200", machine=str(path))
-    return planning.told(prepare(intent), output)
+    return prepare(Intent(words, vllm=("/here/bin/vllm",), profile="b200", machine=str(path), **(asked or {})))
 
 
 def test_versions_that_a_record_leaves_out_are_not_known(tmp_path: Path) -> None:
@@ -74,3 +81,47 @@ def test_a_config_file_that_is_not_read_is_noted(tmp_path: Path) -> None:
     assert note in plan_of(tmp_path, "m", "--config", "no-such.yaml")
     (tmp_path / "f.yaml").write_text("port: 1\n")
     assert "--config file" not in plan_of(tmp_path, "m", "--config", str(tmp_path / "f.yaml"))
+
+
+def test_what_is_pinned_is_said_and_what_that_leaves_out(tmp_path: Path) -> None:
+    asked = {"pins": frozenset({"workspace", "moe-backend"})}
+    lines = plan_of(tmp_path, "m", model=MODEL, asked=asked).splitlines()
+    assert "pinned: moe-backend, workspace" in lines
+    assert "left out: triton: it would change moe-backend, which is pinned with --pin" in lines
+    assert "note: TRTLLM_MOE_MAX_WORKSPACE of the profile is not set: workspace is pinned" in lines
+    found = json.loads(plan_of(tmp_path, "m", model=MODEL, output="json", asked=asked))
+    assert found["pins"] == ["moe-backend", "workspace"]
+    assert "TRTLLM_MOE_MAX_WORKSPACE" not in found["rungs"][-1]["env"]
+
+
+def test_nothing_is_said_of_what_was_not_asked_for(tmp_path: Path) -> None:
+    text = plan_of(tmp_path, "m", model=MODEL)
+    assert not [word for word in ("pinned", "observe-only", "caches: ", "--start-at") if word in text]
+    found = json.loads(plan_of(tmp_path, "m", model=MODEL, output="json"))
+    assert (found["pins"], found["observed"], found["forgets"], found["caches"]) == ([], None, False, None)
+
+
+def test_the_rung_to_start_at_is_shown(tmp_path: Path) -> None:
+    text = plan_of(tmp_path, "m", model=MODEL, asked={"start_at": "triton"})
+    assert text.startswith("ladder: as-asked → no-autotune → [triton]\n")
+    assert "\nstarts at triton: --start-at asks for it\n" in text
+    assert "\ntriton (the launch starts here)\n" in text
+    found = json.loads(plan_of(tmp_path, "m", model=MODEL, output="json", asked={"start_at": "triton"}))
+    assert (found["entry"], found["entry_because"]) == ("triton", "starts at triton: --start-at asks for it")
+
+
+def test_observing_is_shown_as_the_command_that_was_typed(tmp_path: Path) -> None:
+    asked = {"observes_only": True}
+    lines = plan_of(tmp_path, "m", "--api-key", "abc", model=MODEL, asked=asked).splitlines()
+    at = lines.index("observe-only: runs as typed, whatever happens; the rungs are what would be done without that")
+    assert lines[at + 1] == "  $ vllm serve m --api-key '***'"
+    found = json.loads(plan_of(tmp_path, "m", "--api-key", "abc", model=MODEL, output="json", asked=asked))
+    assert found["observed"] == {"argv": ["vllm", "serve", "m", "--api-key", "***"], "env": {}}
+    assert [rung["name"] for rung in found["rungs"]] == ["as-asked", "no-autotune", "triton"]
+
+
+def test_the_directory_of_our_caches_is_named(tmp_path: Path) -> None:
+    prepared = prepared_of(tmp_path, "m", model=MODEL)
+    prepared = replace(prepared, plan=replace(prepared.plan, caches="/state/caches/1", entry=1))
+    assert "caches: those in /state/caches/1, with which no-autotune held" in planning.told(prepared, "text")
+    assert json.loads(planning.told(prepared, "json"))["caches"] == "/state/caches/1"

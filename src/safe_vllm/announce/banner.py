@@ -22,11 +22,12 @@ LINES_LIMIT = 8
 
 def opening(plan: Plan, vllm_version: str | None) -> list[str]:
     """Say what will be run and what comes after it."""
-    first = plan.ladder.rungs[plan.entry]
+    first = plan.observed or plan.ladder.rungs[plan.entry]
     lines = [
         f"vLLM {vllm_version or '(version unknown)'}, profile {plan.profile} ({plan.because})",
         f"ladder: {ladder_line(plan.ladder, plan.entry)}",
         *([plan.entry_because] if plan.entry_because else []),
+        *(["observed only: vLLM runs as it was typed, and nothing is changed or ended"] if plan.observed else []),
     ]
     lines += [f"{first.name} sets {variable_line(name, value, plan.unread)}" for name, value in first.environment]
     return lines + list(plan.notes)
@@ -34,11 +35,13 @@ def opening(plan: Plan, vllm_version: str | None) -> list[str]:
 
 def opening_facts(plan: Plan, vllm: Sequence[str], installation: Installation) -> dict[str, object]:
     """Return the same as an event holds it, with the first command as far as it may be shown."""
-    first = plan.ladder.rungs[plan.entry]
+    first = plan.observed or plan.ladder.rungs[plan.entry]
     return {
         "profile": plan.profile,
         "ladder": [rung.name for rung in plan.ladder.rungs],
         "entry": first.name,
+        "because": plan.entry_because,
+        "fixed_in": list(plan.fixed_in),
         "argv": list(hide((*vllm, "serve", *first.words))),
         "versions": {"vllm": installation.vllm, "flashinfer": installation.flashinfer, "torch": installation.torch},
     }

@@ -163,7 +163,9 @@ def _proven(picture: Picture, event: Event) -> Picture:
 
 
 def _hang(picture: Picture, event: Event) -> Picture:
-    return replace(picture, hangs=picture.hangs + 1)
+    # It is told of a server that is ended for it, and of no other.
+    state: State = "stopping" if picture.state == "stopping" else "stepping-down"
+    return replace(picture, state=state, ready_since=None, hangs=picture.hangs + 1)
 
 
 def _stop_asked(picture: Picture, event: Event) -> Picture:

@@ -94,6 +94,8 @@ class Loop:
         """
 
         def work() -> None:
+            # for the loop to handle: at the very end this thread may be the last that would take one, and die of it
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
             before = None
             while before != self._suspended_s:
                 before = self._suspended_s

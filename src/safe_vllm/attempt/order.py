@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from safe_vllm.attempt import event
+from safe_vllm.attempt.tail import Tail
 from safe_vllm.attempt.timing import Timing
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.endpoint import Endpoint
@@ -51,3 +52,7 @@ class Ended:
     """The errno, when the command could not be executed at all."""
     stuck: tuple[str, ...] = ()
     guardian_is_lost: bool = False
+    tail: Tail = field(default_factory=Tail)
+    """The end of its output."""
+    stacks: event.StacksTaken | None = None
+    """Where its processes were, if it hung."""

@@ -16,6 +16,7 @@ from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.attempt.progress import is_chatter
 from safe_vllm.attempt.proof import Proof
 from safe_vllm.attempt.streams import Streams
+from safe_vllm.attempt.tail import Tail
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
@@ -37,6 +38,8 @@ class _Attempt:
     child: Child
     started_at: float
     ends: list[ProcessEnd] = field(default_factory=list)
+    tail: Tail = field(default_factory=Tail)
+    stacks: event.StacksTaken | None = None
     stuck: list[str] = field(default_factory=list)
     spawn_error: int | None = None
     has_started: bool = False
@@ -109,11 +112,13 @@ class _Attempt:
 
     def _on_stacks(self, stacks: event.StacksTaken) -> None:
         if self.state.is_looked_at:
+            self.stacks = stacks
             self.order.on_stacks(stacks)
             self.happen(stacks)
 
     def on_chunk(self, name: Stream, chunk: bytes) -> None:
         """Look at output that has been passed on."""
+        self.tail.feed(name, chunk)
         for evidence in self.scan.feed(name, chunk, self.loop.now() - self.started_at):
             self._on_evidence(evidence)
         if self.state.stage == "starting":
@@ -126,6 +131,8 @@ class _Attempt:
             self.order.on_phase(phase)
 
     def _on_evidence(self, evidence: Evidence) -> None:
+        if evidence.kind == "root":
+            self.tail.mark(evidence.number)
         if evidence.arms:
             is_coredump = evidence.fault == "gpu-coredump"
             self.happen(event.FaultLine(evidence.text, is_coredump, is_coredump or evidence.process is not None))
@@ -238,4 +245,5 @@ def run(loop: Loop, order: Order) -> Ended:
     attempt.happen(event.TreeGone())
     loop.unwatch(child.report)
     child.close()
-    return Ended(attempt.observations(), attempt.spawn_error, tuple(attempt.stuck), is_lost)
+    stuck = tuple(attempt.stuck)
+    return Ended(attempt.observations(), attempt.spawn_error, stuck, is_lost, attempt.tail, attempt.stacks)

@@ -12,9 +12,11 @@ from typing import Any
 import click
 
 from safe_vllm.cli.doctor import doctor
+from safe_vllm.cli.forget import forget
 from safe_vllm.cli.options import names_of, option, seconds
 from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, is_off, wants_only_words
 from safe_vllm.cli.profiles import profiles
+from safe_vllm.cli.status import status
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import PINS, Intent, Limits
@@ -101,7 +103,7 @@ def plan(ctx: click.Context) -> int:
     from safe_vllm.preparing import prepare
 
     let_signals_come()
-    click.echo(planning.told(prepare(_intent(ctx)), ctx.obj["output"]))
+    click.echo(planning.told(prepare(_intent(ctx), changes_nothing=True), ctx.obj["output"]))
     return 0
 
 
@@ -133,8 +135,8 @@ def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-cli.add_command(doctor)
-cli.add_command(profiles)
+for command in (doctor, profiles, status, forget):
+    cli.add_command(command)
 
 
 LIMITS = {"max_attempts": "max_attempts"} | {

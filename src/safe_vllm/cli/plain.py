@@ -12,9 +12,6 @@ from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import SWITCHED_ON
 
-NOT_YET = frozenset({"status", "forget"})
-"""Names that are ours and not vLLM's, and have no code yet."""
-
 
 class Verbatim(click.Command):
     """A command that takes every word as it is: options, ``--`` and all."""
@@ -30,8 +27,6 @@ class Launcher(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return our command, or one that hands over to ``vllm``."""
-        if cmd_name in NOT_YET:
-            raise Trouble(f"`safe-vllm {cmd_name}` does not exist yet in this version", status=Status.USAGE)
         return super().get_command(ctx, cmd_name) or Verbatim(cmd_name, callback=hand_over)
 
     def resolve_command(

@@ -9,18 +9,24 @@ from safe_vllm.machine.facts import Machine, ModelShape
 from safe_vllm.plan import variables
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.edit import Config, Words
-from safe_vllm.plan.entry import entry_of, explained, known_fault
+from safe_vllm.plan.entry import explained, known_fault
 from safe_vllm.plan.flags import read
+from safe_vllm.plan.fresh_caches import with_fresh_caches
 from safe_vllm.plan.grammar import QUANTIZATION
 from safe_vllm.plan.intent import Intent
-from safe_vllm.plan.known_bad import KnownBad
+from safe_vllm.plan.known_bad import KnownBad, fixes
 from safe_vllm.plan.ladder import AS_ASKED, NO_AUTOTUNE, Ladder, LeftOut, Plan, Rung
 from safe_vllm.plan.model_name import guessed, name_in
 from safe_vllm.plan.notes import notes
+from safe_vllm.plan.pins import dropped, kept, within
 from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.remembered import Remembered
 from safe_vllm.plan.scene import Scene
 from safe_vllm.plan.settings import autotune, with_moe_backend
+from safe_vllm.plan.start import start_of
 from safe_vllm.plan.steps import stepped
+
+NOTHING = Remembered()
 
 
 def make_plan(
@@ -33,20 +39,52 @@ def make_plan(
     config: Config = None,
     known_bad: tuple[KnownBad, ...] = (),
     without: Collection[str] = (),
+    remembered: Remembered = NOTHING,
 ) -> Plan:
     """Return the plan for what the operator asked for, on this machine, with the operator's environment.
 
     ``without`` names rungs that vLLM refused: those below do not make their change. Such a rung stays where it is, so
-    every rung down to the last refused one is the same as in the plan before.
+    every rung down to the last refused one is as before. Raises ``Trouble`` for a ``--start-at`` that there is not.
     """
-    scene = Scene(profile, machine, dialect, environment, config, _model(intent.words, machine, config))
+    model, allowed = _model(intent.words, machine, config), within(profile, intent.pins, dialect)
+    scene = Scene(allowed, machine, dialect, environment, config, model, pins=intent.pins)
     scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene, known_bad))
-    ladder = _ladder(intent.words, scene, without)
-    entry, entry_because = entry_of(ladder, ladder.rungs[0].words, scene)
-    ladder = explained(ladder, entry, scene)
+    ladder = _ladder(intent.words, scene, without, profile)
+    first = ladder.rungs[0].words
+    start = start_of(intent, ladder, first, scene, remembered)
+    ladder = explained(ladder, start.place, scene) if start.avoids_known else ladder
+    ladder = _with_caches(ladder, start.caches, scene) if start.caches else ladder
     set_by_us = {name for rung in ladder.rungs for name, _ in rung.environment}
-    remarks = notes(ladder.rungs[0].words, scene)
-    return Plan(profile.name, because, ladder, entry, entry_because, scene.unread(set_by_us), remarks)
+    return Plan(
+        profile.name,
+        because,
+        ladder,
+        start.place,
+        start.because,
+        scene.unread(set_by_us),
+        _remarks(intent, profile, first, scene),
+        intent.pins,
+        Rung(AS_ASKED, intent.words) if intent.observes_only else None,
+        start.forgets,
+        start.caches,
+        _fixed_in(scene),
+    )
+
+
+def _fixed_in(scene: Scene) -> tuple[str, ...]:
+    fixed = fixes(scene.bad) if scene.bad else ""
+    return (fixed,) if fixed else ()
+
+
+def _remarks(intent: Intent, profile: Profile, words: Words, scene: Scene) -> tuple[str, ...]:
+    is_vain = intent.observes_only and intent.start_at
+    vain = (f"--start-at {intent.start_at} has no effect with --observe-only",) if is_vain else ()
+    return (*notes(words, scene), *dropped(profile, intent.words, scene), *vain)
+
+
+def _with_caches(ladder: Ladder, directory: str, scene: Scene) -> Ladder:
+    around = (directory, scene.environment, scene.dialect, scene.config)
+    return replace(ladder, rungs=tuple(with_fresh_caches(rung, *around) for rung in ladder.rungs))
 
 
 def _model(words: Words, machine: Machine, config: Config) -> ModelShape:
@@ -62,18 +100,20 @@ def _at_the_top(words: Words, scene: Scene) -> Words:
     return words if isinstance(rung, LeftOut) else rung.words
 
 
-def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
+def _ladder(words: Words, scene: Scene, without: Collection[str], profile: Profile) -> Ladder:
+    """Return the ladder of the ``scene``, whose profile is what the pins leave of ``profile``."""
     rungs: list[Rung] = []
     left_out: list[LeftOut] = []
     ours = variables.base(scene.profile, scene.machine)
     last = Rung(AS_ASKED, words, variables.merged((), ours, scene.environment))
-    for entry in scene.profile.ladder:
+    for entry, whole in zip(scene.profile.ladder, profile.ladder, strict=True):
         rung = stepped(last, entry, scene)
+        rung = kept(last, rung, scene) if isinstance(rung, Rung) else rung
         if isinstance(rung, LeftOut):
             left_out.append(rung)
             continue
         if twin := next((above for above in rungs if _is_same(above, rung, scene)), None):
-            left_out.append(LeftOut(entry.rung, _why_twin(twin, rung, scene)))
+            left_out.append(LeftOut(entry.rung, _why_twin(twin, rung, scene, is_whole=entry == whole)))
         else:
             rungs.append(rung)
         if rung.name not in without:
@@ -85,12 +125,15 @@ def _ladder(words: Words, scene: Scene, without: Collection[str]) -> Ladder:
 
 def _without_backend(last: Rung, scene: Scene) -> Rung:
     """Return what is left of the first rung when the backend that it asked for was refused."""
+    if "moe-backend" in scene.pins:
+        return last
     return replace(last, words=with_moe_backend(last.words, "auto", scene.config))
 
 
-def _why_twin(above: Rung, below: Rung, scene: Scene) -> str:
+def _why_twin(above: Rung, below: Rung, scene: Scene, *, is_whole: bool) -> str:
     is_off = autotune(above.words, scene.config, scene.dialect.levels_without_autotune).value is False
-    reason = "autotune is off already" if below.name == NO_AUTOTUNE and is_off else "it would change nothing"
+    nothing = "it would change nothing" if is_whole else "it would change nothing but what is pinned with --pin"
+    reason = "autotune is off already" if below.name == NO_AUTOTUNE and is_off else nothing
     return f"{reason}: same command as {above.name}"
 
 

@@ -9,8 +9,9 @@ from functools import cached_property
 from safe_vllm.machine.facts import Surface
 from safe_vllm.plan import dialect_table
 from safe_vllm.plan.dialect_notes import notes
-from safe_vllm.plan.dialect_table import Entry, Flag, Release, Table, Variable, numbers, release
+from safe_vllm.plan.dialect_table import Cache, Entry, Flag, Release, Table, Variable, numbers, release
 from safe_vllm.plan.grammar import MOE_BACKEND
+from safe_vllm.plan.groups import FROM_OUTSIDE
 
 SERVERS = ("--host", "--port", "--api-key")
 """Flags of the HTTP server alone: where they were read, so were its others."""
@@ -87,6 +88,20 @@ class Dialect:
         """The names of the variables that it reads, as far as they are known."""
         known = frozenset(entry.name for entry in self.table.variables) | (self.surface.variables or frozenset())
         return frozenset(name for name in known if self.reads(name))
+
+    @cached_property
+    def caches(self) -> tuple[Cache, ...]:
+        """What it keeps from one start to the next, in directories that a variable moves."""
+        return tuple(
+            cache for cache in self.table.caches if cache.covers(self.at) and self.reads(cache.variable) is not False
+        )
+
+    def pinned_by(self, variable: str) -> str | None:
+        """Return the setting that a variable belongs to, as ``--pin`` names it; ``None``: to none."""
+        if variable in (cache.variable for cache in self.table.caches):
+            return "caches"
+        entry = self.table.variable(variable)
+        return "data-parallel-size" if variable.startswith(FROM_OUTSIDE) else entry.pin if entry else None
 
     def reads(self, name: str, flashinfer: str | None = None) -> bool | None:
         """Whether it, or this version of FlashInfer, reads the variable; ``None``: not known."""

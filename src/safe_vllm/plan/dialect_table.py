@@ -79,6 +79,23 @@ class Variable(Entry, frozen=True):
     works_since: Numbers | None = None
     flashinfer: Numbers | None = None
     default: str | None = None
+    pin: str | None = None
+    """The setting that it belongs to, as ``--pin`` names it."""
+
+
+class Cache(Entry, frozen=True):
+    """Something that is kept from one start to the next."""
+
+    name: str
+    what: str
+    variable: str
+    """The one that moves it."""
+    otherwise: tuple[str, ...]
+    """Where it is as long as that is not set: the first of them that needs no variable which is not set."""
+    inside: str = ""
+    """Where it is in the directory that the variable names."""
+    stays: bool = False
+    """It takes long to make again."""
 
 
 class Note(Entry, frozen=True):
@@ -128,6 +145,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moe_backends: tuple[Choice, ...]
     autotune: tuple[Levels, ...]
     variables: tuple[Variable, ...]
+    caches: tuple[Cache, ...]
     safe_backends: tuple[Backend, ...]
     auto_backends: tuple[AutoBackend, ...]
 

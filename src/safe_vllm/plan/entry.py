@@ -1,4 +1,4 @@
-"""Where a launch starts: at the top, or where a known fault was seen to be out of the way."""
+"""What is known about the fault that the operator's own settings would meet, and the rung that avoids it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def known_fault(words: Words, scene: Scene, table: Iterable[KnownBad]) -> KnownB
 
 
 def entry_of(ladder: Ladder, words: Words, scene: Scene) -> tuple[int, str | None]:
-    """Return the place of the rung to start with, and why it is not the first."""
+    """Return the place of the rung that avoids what is known, and why it is not the first."""
     if scene.bad is None:
         return 0, None
     names = [rung.name for rung in ladder.rungs]
@@ -49,8 +49,8 @@ def entry_of(ladder: Ladder, words: Words, scene: Scene) -> tuple[int, str | Non
 
 
 def explained(ladder: Ladder, entry: int, scene: Scene) -> Ladder:
-    """Return the ladder in which the rung to start with says why it is that one: a report, not the profile."""
-    if scene.bad is None or not entry:
+    """Return the ladder in which the rung that avoids what is known says so: a report, not the profile."""
+    if scene.bad is None:
         return ladder
     links = tuple(dict.fromkeys(link for link in (scene.bad.link, scene.bad.verified_by) if link))
     start = replace(ladder.rungs[entry], because=f"it avoids a known {scene.bad.fault}", links=links)

@@ -37,6 +37,7 @@ class Flag:
 MOE_BACKEND = "--moe-backend"
 AUTOTUNE = "--enable-flashinfer-autotune"
 KERNEL_CONFIG = "--kernel-config"
+COMPILATION_CONFIG = "--compilation-config"
 EXPERT_PARALLEL = "--enable-expert-parallel"
 EXPERT_BALANCING = "--enable-eplb"
 ELASTIC_EXPERTS = "--enable-elastic-ep"
@@ -75,6 +76,7 @@ FLAGS = {
         Flag(MOE_BACKEND, "--moe", default="auto"),
         Flag(AUTOTUNE, "--enable-flashi", "switch"),
         Flag(KERNEL_CONFIG, "--ke"),
+        Flag(COMPILATION_CONFIG, "--com", short="-cc"),
         Flag(OPTIMIZATION, "--op", default="2"),
         Flag(EXPERT_PARALLEL, "--enable-ex", "switch", short="-ep", default=False),
         Flag(EXPERT_BALANCING, "--enable-epl", "switch", default=False),
@@ -125,6 +127,7 @@ SAFETY_FLAGS = (
     MOE_BACKEND,
     AUTOTUNE,
     KERNEL_CONFIG,
+    COMPILATION_CONFIG,
     DATA_PARALLEL,
     DATA_PARALLEL_LOCAL,
     DATA_PARALLEL_START_RANK,

@@ -80,3 +80,13 @@ class Plan:
     unread: frozenset[str] = frozenset()
     """Variables that we set and that the installed versions do not read."""
     notes: tuple[str, ...] = ()
+    pins: frozenset[str] = frozenset()
+    """Settings that no rung changes, as the operator asked."""
+    observed: Rung | None = None
+    """What runs instead of any rung where nothing may be changed: the operator's words, and no variable of ours."""
+    forgets: bool = False
+    """What is remembered leads nowhere any more, and is to be dropped."""
+    caches: str | None = None
+    """The directory of ours that the caches of all rungs are in, as when one held; ``None``: the operator's own."""
+    fixed_in: tuple[str, ...] = ()
+    """Releases in which the known fault is mended that the first rung avoids."""

@@ -42,7 +42,12 @@ def _notes(words: Words, scene: Scene) -> Iterator[str]:
 def _on_skipping(scene: Scene) -> Iterator[str]:
     """Tell where single operators cannot be left untuned, so that nothing is tuned at that rung."""
     asks = [entry for entry in scene.profile.ladder if entry.skip_autotune_ops]
-    if asks and scene.dialect.has(AUTOTUNE) and not any(skips(entry, scene) for entry in asks):
+    if (
+        asks
+        and "autotune" not in scene.pins
+        and scene.dialect.has(AUTOTUNE)
+        and not any(skips(entry, scene) for entry in asks)
+    ):
         is_set = f"{SKIPPED_OPERATORS} is set in the environment" if SKIPPED_OPERATORS in scene.environment else None
         because = is_set or scene.dialect.unread(SKIPPED_OPERATORS, scene.flashinfer) or "vLLM does not read it"
         yield f"skip_autotune_ops of the profile cannot be used, and all autotune is off instead: {because}"

@@ -32,6 +32,8 @@ class Scene:
     """As far as its files or its name tell."""
     bad: KnownBad | None = None
     """What the operator's own settings are known to meet here."""
+    pins: frozenset[str] = frozenset()
+    """Settings that no rung may change."""
 
     @property
     def compute_capability(self) -> str | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 from safe_vllm.plan.flags import is_flag_like
+
+Mark = Callable[[str], str]
+"""What is shown in place of a secret. It returns what is a mark already as it is: a text may be cleared twice."""
 
 HIDDEN = "***"
 SECRET_FLAGS = ("--api-key", "--hf-token")
@@ -19,60 +22,85 @@ _NAME = rf"(?:[\w.-]*[_.-])?{_ENDS}"
 NAME = re.compile(_NAME, re.IGNORECASE)
 KEY = re.compile(rf"{_NAME}|[^\W_]+token", re.IGNORECASE)
 """JSON has names in one word too: ``hfToken``."""
-PAIR = re.compile(rf"({_NAME}=)[\s\S]+", re.IGNORECASE)
+PAIR = re.compile(rf"({_NAME}=)([\s\S]+)", re.IGNORECASE)
 """A word that is one as a whole may have anything in its value."""
+
+
+MARKED = re.compile(r"\*{3}(?:[0-9a-f]{4})?(?:[\"', ]+\*{3}(?:[0-9a-f]{4})?)*")
+"""What stands for one secret, or for a list of them."""
+_QUOTES = "\"'[]"
+"""A secret is the same one with and without them, and alone in a list."""
+
+
+def plain(secret: str) -> str:
+    """Return the same mark for every secret."""
+    return secret if MARKED.fullmatch(secret) else HIDDEN
 
 
 @cache
 def _in_text() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Return secrets within a text: in addresses, pairs, JSON and headers, and tokens that look like what they are.
+    """Return secrets within a text, in addresses, pairs, JSON and headers, and tokens that look like what they are.
 
-    The bounds of the first keep the time in proportion to the text. Compiling takes a while, and most launches show
-    no words at all.
+    Each pattern stands with the form of what replaces the secret, which is the named group, and its quotes. The bounds
+    of the first keep the time in proportion to the text. Compiling takes a while, and most launches show no words at
+    all.
     """
     found = (
         # A password may have a slash in it; what follows a colon and is a number before a slash is a port.
-        (r"(?<=://)(?:[^/\s\"']{1,2000}@|[^/\s\"':@]{0,2000}:(?!\d{1,5}(?:/|\s|$))[^\s\"']{0,2000}@)", f"{HIDDEN}@"),
-        (rf"((?<![\w.-]){_NAME}\s?=\s?|(?<=[?&])(?:[\w.-]*-)?(?:signature|sig)=)[^&\s\"']+", rf"\g<1>{HIDDEN}"),
-        (rf"""(["']{_NAME}["']\s*:\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|\[[^]]*\]|[^\s,}}\]]+)""", rf'\g<1>"{HIDDEN}"'),
-        (rf"((?<=[{{,\s]){_NAME}:\s*)[^\s,}}\"']+", rf"\g<1>{HIDDEN}"),
-        (r"(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?!bearer\b)(?:[a-z]+\s+)?[^\s\"',}]+", rf"\g<1>{HIDDEN}"),
-        (rf"((?<!\w)--{_NAME}[\s=]+)[^\s\"']+", rf"\g<1>{HIDDEN}"),
-        (r"(\bbearer\s+)[^\s\"',;}]+", rf"\g<1>{HIDDEN}"),
-        (r"(?<![a-z0-9])(?:hf_[a-z0-9]{10,}|(?:sk|nvapi)-[\w-]{16,}|gh[a-z]_[a-z0-9]{16,})", HIDDEN),
+        (
+            r"(?<=://)(?:(?P<s>[^/\s\"':@]{0,2000}:(?!\d{1,5}(?:/|\s|$))[^\s\"']{0,2000})@|(?P<t>[^/\s\"']{1,2000})@)",
+            "{}@",
+        ),
+        (rf"(?:(?<![\w.-]){_NAME}\s?=\s?|(?<=[?&])(?:[\w.-]*-)?(?:signature|sig)=)(?P<s>[^&\s\"']+)", "{}"),
+        # a string that was cut off has no end
+        (
+            rf"""["']{_NAME}["']\s*:\s*(?P<s>"(?:[^"\\]|\\.)*(?:"|\Z)|'[^']*(?:'|\Z)|\[[^]]*\]|[^\s,}}\]]+)""",
+            '"{}"',
+        ),
+        (rf"(?<=[{{,\s]){_NAME}:\s*(?P<s>[^\s,}}\"']+)", "{}"),
+        (r"\bauthorization[\"']?\s*[:=]\s*[\"']?(?!bearer\b)(?P<s>(?:[a-z]+\s+)?[^\s\"',}]+)", "{}"),
+        (rf"(?<!\w)--{_NAME}[\s=]+(?P<s>[^\s\"']+)", "{}"),
+        (r"\bbearer\s+(?P<s>[^\s\"',;}]+)", "{}"),
+        (r"(?<![a-z0-9])(?P<s>hf_[a-z0-9]{10,}|(?:sk|nvapi)-[\w-]{16,}|gh[a-z]_[a-z0-9]{16,})", "{}"),
     )
-    return tuple((re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in found)
+    return tuple((re.compile(pattern, re.IGNORECASE), form) for pattern, form in found)
 
 
-def hide(words: Sequence[str]) -> tuple[str, ...]:
+def hide(words: Sequence[str], mark: Mark = plain) -> tuple[str, ...]:
     """Return the words with the values of flags that hold secrets, and secrets within words, replaced."""
-    return tuple(_hidden(words))
+    return tuple(_hidden(words, mark))
 
 
-def hide_variable(name: str, value: str) -> str:
+def hide_variable(name: str, value: str, mark: Mark = plain) -> str:
     """Return what may be shown of an environment variable's value."""
-    return HIDDEN if NAME.fullmatch(name) else without_secrets(value)
+    return mark(value) if NAME.fullmatch(name) else without_secrets(value, mark)
 
 
-def without_secrets(text: str) -> str:
+def without_secrets(text: str, mark: Mark = plain) -> str:
     """Return a text without the secrets that can be told by what stands before them, or by how they look."""
     if text.lstrip()[:1] in ("{", "["):
-        text = _without_secrets_in_json(text)
-    for pattern, instead in _in_text():
-        text = pattern.sub(instead, text)
+        text = _without_secrets_in_json(text, mark)
+    for pattern, form in _in_text():
+        text = pattern.sub(partial(_replaced, form=form, mark=mark), text)
     return text
 
 
-def _hidden(words: Sequence[str]) -> Iterator[str]:
+def _replaced(found: re.Match[str], form: str, mark: Mark) -> str:
+    group = found.lastgroup or "s"
+    before = found[0][: found.start(group) - found.start()]
+    return before + form.format(mark(found[group].strip(_QUOTES)))
+
+
+def _hidden(words: Sequence[str], mark: Mark) -> Iterator[str]:
     is_secret, before = False, ""
     for word in words:
         is_value = not is_flag_like(word) or (is_secret and before.startswith("-") and not word.startswith("--"))
         if is_value:
-            yield HIDDEN if is_secret or before.lower().endswith("bearer") else _whole(word)
+            yield mark(word) if is_secret or before.lower().endswith("bearer") else _whole(word, mark)
         else:
-            flag, equals, _ = word.partition("=")
+            flag, equals, value = word.partition("=")
             is_secret = _holds_secret(flag)
-            yield f"{flag}={HIDDEN}" if is_secret and equals else _flagged(word)
+            yield f"{flag}={mark(value)}" if is_secret and equals else _flagged(word, mark)
         before = word
 
 
@@ -82,27 +110,42 @@ def _holds_secret(flag: str) -> bool:
     return is_beginning or NAME.fullmatch(name.lstrip("-")) is not None
 
 
-def _flagged(word: str) -> str:
+def _flagged(word: str, mark: Mark) -> str:
     flag, equals, value = word.partition("=")
-    return f"{without_secrets(flag)}={without_secrets(value)}" if equals else without_secrets(word)
+    return f"{without_secrets(flag, mark)}={without_secrets(value, mark)}" if equals else without_secrets(word, mark)
 
 
-def _whole(word: str) -> str:
+def _whole(word: str, mark: Mark) -> str:
     pair = PAIR.fullmatch(word)
-    return f"{pair[1]}{HIDDEN}" if pair else without_secrets(word)
+    return f"{pair[1]}{mark(pair[2])}" if pair else without_secrets(word, mark)
 
 
-def _without_secrets_in_json(text: str) -> str:
+def _without_secrets_in_json(text: str, mark: Mark) -> str:
     """Return JSON with the values of keys that name secrets replaced, whatever they are; as it was where none is."""
     try:
         value = json.loads(text)
-        changed = _cleared(value)
+        changed = _cleared(value, mark)
         return text if changed == value else json.dumps(changed, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
 
 
-def _cleared(value: Any) -> Any:
+def _cleared(value: Any, mark: Mark) -> Any:
     if isinstance(value, dict):
-        return {key: HIDDEN if KEY.fullmatch(key) else _cleared(inner) for key, inner in value.items()}
-    return [_cleared(each) for each in value] if isinstance(value, list) else value
+        return {
+            key: _marked(inner, mark) if KEY.fullmatch(key) else _cleared(inner, mark) for key, inner in value.items()
+        }
+    return [_cleared(each, mark) for each in value] if isinstance(value, list) else value
+
+
+def _marked(value: Any, mark: Mark) -> str:
+    marks = [mark(text) for text in _texts(value)]
+    return marks[0] if len(marks) == 1 else mark(json.dumps(value, ensure_ascii=False))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)

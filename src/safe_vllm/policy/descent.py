@@ -7,27 +7,17 @@ from dataclasses import dataclass
 
 from safe_vllm.errors import Status
 from safe_vllm.plan.ladder import Ladder
+from safe_vllm.policy.budgets import spent
+from safe_vllm.policy.caches import freshens, has_fresh
+from safe_vllm.policy.history import Budget, Past, deaths, has_proven, is_skip, refused, relapses, since_proven
+from safe_vllm.policy.pointing import is_given_up, points, relieving
 from safe_vllm.verdict.evidence import Verdict
 
-REFUSALS = frozenset({"backend-refused", "bad-config", "bad-argument"})
-"""vLLM will not run these settings at all."""
-RUNG_FAULTS = REFUSALS | {"gpu-oom", "kv-cache", "host-oom"}
-"""Before ready, and below the top, these are the rung's own doing: it is skipped."""
-SKIPPED_AT_THE_TOP = frozenset({"backend-refused"})
+__all__ = ["Budget", "End", "Next", "Past", "after", "refused"]
+
 SAME_RUNG_TRIES = 2
 """So many deaths that may pass by themselves are taken at one rung before they count against it."""
-
-
-@dataclass(frozen=True)
-class Past:
-    """One ended attempt."""
-
-    rung: int
-    """Its place on the ladder, from 0."""
-    verdict: Verdict
-    was_ready: bool
-    ready_for_s: float = 0.0
-    """How long it had been ready when it ended."""
+BACKEND_PIN = "moe-backend"
 
 
 @dataclass(frozen=True)
@@ -40,6 +30,8 @@ class Next:
     """How many there were since the server last proved itself; the pause grows with them."""
     is_skip: bool = False
     """The rung before could not even start: no attempt is counted, and there is no back-off."""
+    fresh_caches: bool = False
+    """Run it with caches that began empty in this launch, from here to its end."""
 
 
 @dataclass(frozen=True)
@@ -50,99 +42,104 @@ class End:
     reason: str
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What a launch may spend."""
-
-    max_attempts: int
-    proving_window_s: float
-
-
 def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End:
     """Return what follows the last attempt of the history."""
-    last, recent = history[-1], _since_proven(history, budget)
-    reason, deaths = last.verdict.reason, sum(not is_skip(past) for past in recent)
+    last = history[-1]
     if is_skip(last):
-        rung = _after_refusal(ladder, history)
-        return _end_of_ladder(history) if rung is None else Next(rung, reason, deaths, is_skip=True)
-    if last.verdict.action in ("stop", "none"):
-        status = last.verdict.exit_status
-        return End(Status.CONFIGURATION if status is None else status, reason)
-    following = _after_death(ladder, history, budget, deaths)
-    if isinstance(following, Next) and deaths >= budget.max_attempts:
-        return End(Status.SPENT, _spent(deaths, reason))
+        following = _after_skip(ladder, history, budget)
+    elif last.verdict.action in ("stop", "none"):
+        return End(_status_of(last.verdict), last.verdict.reason)
+    else:
+        following = _after_death(ladder, history, budget)
+    if isinstance(following, Next) and (reason := spent(history, budget, must_stay=_must_stay(ladder, history))):
+        return End(Status.SPENT, reason)
     return following
 
 
-def _after_death(ladder: Ladder, history: Sequence[Past], budget: Budget, deaths: int) -> Next | End:
+def _next(history: Sequence[Past], budget: Budget, rung: int, reason: str, *, fresh: bool = False) -> Next:
+    number = len(deaths(since_proven(history, budget)))
+    return Next(rung, reason, number, is_skip(history[-1]), fresh or has_fresh(history))
+
+
+def _after_skip(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End:
+    last, reason = history[-1], history[-1].verdict.reason
+    if not last.rung and BACKEND_PIN in budget.pins:
+        return End(_status_of(last.verdict), f"{reason}; {BACKEND_PIN} is pinned, so no other backend is tried")
+    rung = _after_refusal(ladder, history)
+    return _end_of_ladder(history) if rung is None else _next(history, budget, rung, reason)
+
+
+def _after_death(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End:
     """Return what follows, whatever it may cost."""
     last, reason = history[-1], history[-1].verdict.reason
-    if _stays(_since_proven(history, budget), budget):
-        return Next(last.rung, f"the same rung once more: {reason}", deaths)
-    if (below := _below(ladder, history)) is not None:
-        return Next(below, reason, deaths)
-    if any(past.was_ready for past in history):
-        return Next(last.rung, f"this is the last rung, and it once served: {reason}", deaths)
+    if freshens(history, budget):
+        return _next(
+            history, budget, last.rung, f"the same rung with fresh caches: {_blamed(last.verdict)}", fresh=True
+        )
+    if _stays(history, budget):
+        return _next(history, budget, last.rung, f"the same rung once more: {reason}")
+    if points(last.verdict):
+        return _pointed(ladder, history, budget)
+    if below := _below(ladder, history):
+        return _next(history, budget, below[0], reason)
+    if _must_stay(ladder, history):
+        return _next(history, budget, last.rung, f"this is the last rung, and it once served: {reason}")
     return _end_of_ladder(history)
 
 
-def _below(ladder: Ladder, history: Sequence[Past]) -> int | None:
-    """Return the first rung below the last attempt's that was not refused; ``None``: there is none."""
+def _blamed(verdict: Verdict) -> str:
+    """Return what happened, and the cache that may have done it."""
+    cause = f"{verdict.cache} may have caused it" if verdict.cache else "the same happened in the attempt before"
+    return f"{verdict.reason}, and {cause}"
+
+
+def _stays(history: Sequence[Past], budget: Budget) -> bool:
+    """Return whether the last death does not yet speak against its rung."""
+    last = history[-1]
+    if has_proven(last, budget):
+        return not relapses(history, budget)
+    if last.verdict.action != "retry-same":
+        return False
+    recent = since_proven(history, budget)
+    return sum(past.rung == last.rung and past.verdict.action == "retry-same" for past in recent) < SAME_RUNG_TRIES
+
+
+def _pointed(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End:
+    """Return the step to the rung that answers the known suspect; where none does, the same rung once."""
+    last, verdict = history[-1], history[-1].verdict
+    below = _below(ladder, history)
+    rung = relieving(ladder, below, verdict.suspect)
+    if rung is not None:
+        why = "" if rung == below[0] else f", and this is the next rung that answers a fault of {verdict.suspect}"
+        return _next(history, budget, rung, verdict.reason + why)
+    if not is_given_up(history, budget):
+        why = f"the same rung once more, because none below answers a fault of {verdict.suspect}"
+        return _next(history, budget, last.rung, f"{why}: {verdict.reason}")
+    advice = f"; what may help: {'; '.join(verdict.advice)}" if verdict.advice else ""
+    return End(Status.SPENT, f"no rung is left that answers a fault of {verdict.suspect}: {verdict.reason}{advice}")
+
+
+def _below(ladder: Ladder, history: Sequence[Past]) -> list[int]:
+    """Return the rungs below the last attempt's that were not skipped."""
     skipped = {past.rung for past in history if is_skip(past)}
-    return next((rung for rung in range(history[-1].rung + 1, len(ladder.rungs)) if rung not in skipped), None)
+    return [rung for rung in range(history[-1].rung + 1, len(ladder.rungs)) if rung not in skipped]
+
+
+def _must_stay(ladder: Ladder, history: Sequence[Past]) -> bool:
+    """Return whether the server once served, and there is no rung left to step down to."""
+    return any(past.was_ready for past in history) and not _below(ladder, history)
 
 
 def _after_refusal(ladder: Ladder, history: Sequence[Past]) -> int | None:
     """Return the rung below a refused one; at the end, where nothing has died yet, the lowest of those passed over."""
-    if (below := _below(ladder, history)) is not None:
-        return below
+    if below := _below(ladder, history):
+        return below[0]
     first = min(past.rung for past in history)
     return first - 1 if first and all(map(is_skip, history)) else None
 
 
-def is_skip(past: Past) -> bool:
-    """Return whether the rung was at fault, and not the server."""
-    faults = RUNG_FAULTS if past.rung else SKIPPED_AT_THE_TOP
-    return not past.was_ready and past.verdict.before_ready and past.verdict.fault in faults
-
-
-def refused(history: Sequence[Past]) -> frozenset[int]:
-    """Return the rungs whose own change vLLM refused, so that the rungs below them do better without it.
-
-    Where every attempt before was refused in just the same way, that is no change of this rung's: it is inherited.
-    """
-    return frozenset(
-        past.rung
-        for at, past in enumerate(history)
-        if is_skip(past) and past.verdict.fault in REFUSALS and not _is_inherited(past, history[:at])
-    )
-
-
-def _is_inherited(past: Past, before: Sequence[Past]) -> bool:
-    return bool(before) and all(is_skip(one) and one.verdict.fault == past.verdict.fault for one in before)
-
-
-def _since_proven(history: Sequence[Past], budget: Budget) -> Sequence[Past]:
-    """Return the attempts from the last one on that proved itself; what came before it is forgotten."""
-    proven = (at for at in reversed(range(len(history))) if _has_proven(history[at], budget))
-    return history[next(proven, 0) :]
-
-
-def _has_proven(past: Past, budget: Budget) -> bool:
-    return past.was_ready and past.ready_for_s >= budget.proving_window_s
-
-
-def _stays(recent: Sequence[Past], budget: Budget) -> bool:
-    """Return whether the last death does not yet speak against its rung."""
-    last = recent[-1]
-    if last.verdict.action != "retry-same":
-        return _has_proven(last, budget)
-    return sum(past.rung == last.rung and past.verdict.action == "retry-same" for past in recent) < SAME_RUNG_TRIES
-
-
-def _spent(deaths: int, reason: str) -> str:
-    attempts = "1 attempt is" if deaths == 1 else f"{deaths} attempts are"
-    return f"{attempts} spent; the last one: {reason}; allow more with --max-attempts"
+def _status_of(verdict: Verdict) -> int:
+    return Status.CONFIGURATION if verdict.exit_status is None else verdict.exit_status
 
 
 def _end_of_ladder(history: Sequence[Past]) -> End:
@@ -150,6 +147,4 @@ def _end_of_ladder(history: Sequence[Past]) -> End:
     death = next((past.verdict for past in reversed(history) if not is_skip(past)), None)
     if death is not None:
         return End(Status.SPENT, f"no rung is left: {death.reason}")
-    refusal = history[-1].verdict
-    status = Status.CONFIGURATION if refusal.exit_status is None else refusal.exit_status
-    return End(status, f"no rung is left: {refusal.reason}")
+    return End(_status_of(history[-1].verdict), f"no rung is left: {history[-1].verdict.reason}")

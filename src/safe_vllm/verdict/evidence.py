@@ -59,6 +59,10 @@ class Evidence:
     """Seconds since the attempt was spawned."""
     can_be_caught: bool = False
     """Whether the GPU is as it was, so that whoever asked may go another way."""
+    proves: bool = False
+    """Whether the suspect is no guess: the line names the kernel or operator that failed."""
+    cache: str | None = None
+    """The file or directory with things made earlier that the line says is in use."""
 
     @property
     def arms(self) -> bool:
@@ -168,3 +172,7 @@ class Verdict:
     exit_status: int | None = None
     """For ``stop``: the status that the launch ends with."""
     before_ready: bool = True
+    is_suspect_known: bool = False
+    """Whether a kernel or an operator was named; where a fault was noticed, or when, is only a hint."""
+    cache: str | None = None
+    """The file or directory with things made earlier, a tuned tactic or compiled code, that may have done it."""

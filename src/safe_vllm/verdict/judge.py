@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from safe_vllm.verdict.actions import action_for, status_for
 from safe_vllm.verdict.advice import Table, advised
+from safe_vllm.verdict.caches import cache
 from safe_vllm.verdict.cause import Cause, find
-from safe_vllm.verdict.evidence import Action, Evidence, Observations, Verdict
+from safe_vllm.verdict.evidence import LETHAL, Action, Evidence, Observations, Verdict
 from safe_vllm.verdict.reading import WAITING, relevant
 from safe_vllm.verdict.wording import reason
 
 _MOST_LINES = 24
 _FRAMES_AFTER = 60
 """How many lines of native frames may follow the line that announces them."""
+_NATIVE_FRAME = "native-frame-"
+"""Frames that show where a process crashed. Below an exception they only show who noticed."""
 
 
 def judge(observations: Observations, advice: Table = ()) -> Verdict:
@@ -20,13 +23,15 @@ def judge(observations: Observations, advice: Table = ()) -> Verdict:
     before_ready = not observations.was_ready
     action = _action(cause, before_ready)
     phase = _phase(cause, observations)
-    suspect = _suspect(cause, observations, phase)
+    suspect, is_known = _suspect(cause, observations, phase)
     verdict = Verdict(
         fault=cause.fault,
         action=action,
         phase=phase,
         reason="the operator asked it to stop" if observations.stop_requested else reason(cause, observations, phase),
         suspect=suspect,
+        is_suspect_known=is_known,
+        cache=cache(cause, observations),
         backend=_backend(suspect, observations),
         evidence=_lines(cause, observations),
         setup=observations.setup,
@@ -63,13 +68,21 @@ def _phase(cause: Cause, seen: Observations) -> str:
     return next((e.phase for e in frames), cause.line.phase)
 
 
-def _suspect(cause: Cause, seen: Observations, phase: str) -> str:
+def _suspect(cause: Cause, seen: Observations, phase: str) -> tuple[str, bool]:
+    """Return the suspect, and whether it is known. A name of a kernel comes before who noticed the fault."""
     if cause.fault in ("none", "stopped"):
-        return "none"
-    if cause.suspect:
-        return cause.suspect
-    told = (e.suspect for e in (_after(cause.line, seen) if cause.line else ()) if not e.fault)
-    return next((suspect for suspect in told if suspect), "autotune" if phase == "autotune" else "unknown")
+        return "none", False
+    lines = [cause.line, *_after(cause.line, seen)] if cause.line else []
+    told = [e for e in lines if e.suspect and (e is cause.line or _is_frame(e, cause))]
+    proof = next((e.suspect for e in told if e.proves), None) if cause.fault in LETHAL - {"board"} else None
+    if proof:
+        return proof, True
+    hint = cause.suspect or next((e.suspect for e in told), None)
+    return hint or ("autotune" if phase == "autotune" else "unknown"), False
+
+
+def _is_frame(line: Evidence, cause: Cause) -> bool:
+    return not line.fault and (cause.fault == "engine-signal" or not line.signature.startswith(_NATIVE_FRAME))
 
 
 def _after(line: Evidence, seen: Observations) -> list[Evidence]:

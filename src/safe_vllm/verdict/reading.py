@@ -22,7 +22,10 @@ WAITING = "shm-broadcast-wait"
 MODEL_FRAME = "model-frame"
 IMPORT_FRAME = "import-frame"
 IMPORT = "guess-import"
+COMPILED_FRAME = "compiled-code-frame"
+STORED_FRAME = "stored-code-frame"
 TERMINATED = "death-by-term"
+_FRAMES = frozenset({MODEL_FRAME, IMPORT_FRAME, COMPILED_FRAME, STORED_FRAME})
 _TOLD_TO_SERVE = frozenset({"banner", "api-server-version", "arguments"})
 _ENGINE_BEGAN = frozenset({"engine-configuration", "loading-model", "nccl-begins"})
 
@@ -53,7 +56,7 @@ class Reading:
     deaths: tuple[Evidence, ...]
     """Reports that an engine process is gone, until the server was told to stop."""
     frames: tuple[Evidence, ...]
-    """Frames of tracebacks that read the model, or that import vLLM itself."""
+    """Frames of tracebacks that read the model, import vLLM itself, or run code that was compiled earlier."""
     stopping: Evidence | None
     """vLLM's note, at any time, that it was told to stop or that it winds itself down."""
     earlier: tuple[Evidence, ...]
@@ -71,7 +74,7 @@ def read(lines: Sequence[Evidence]) -> Reading:
         roots=tuple(e for e in after if e.kind == "root" and _counts(e) and not _was_survived(e, after)),
         weak=tuple(e for e in after if e.kind == "echo" and (_counts(e) or e.signature.startswith(GUESS))),
         deaths=tuple(e for e in after if e.signature.startswith(DEATH) and not _follows(e, stopping)),
-        frames=tuple(e for e in after if e.signature in (MODEL_FRAME, IMPORT_FRAME)),
+        frames=tuple(e for e in after if e.signature in _FRAMES),
         stopping=stopping,
         earlier=tuple(e for e in before if e.kind == "root" and e.fault in LETHAL),
         is_before_engine=_is_before_engine(lines),
@@ -168,6 +171,8 @@ def guess(reading: Reading) -> Evidence | None:
     if chosen.signature == IMPORT or IMPORT_FRAME in frames:
         # what is installed does not fit together, whatever model is asked for
         return replace(chosen, fault="toolchain")
+    if frames & {COMPILED_FRAME, STORED_FRAME}:
+        return replace(chosen, fault="unknown")  # the configuration was good enough to be compiled for
     return replace(chosen, fault="bad-model") if frames else chosen
 
 

@@ -14,7 +14,7 @@ from safe_vllm.verdict.lines import LONGEST_BYTES, Record, clean, split
 from safe_vllm.verdict.phase import Progress
 from safe_vllm.verdict.shapes import Shapes, Shown
 from safe_vllm.verdict.sieve import Sieve, line_numbers, lines_of, of_activity
-from safe_vllm.verdict.signatures import Match, Signature, Signatures
+from safe_vllm.verdict.signatures import CACHE, Match, Signature, Signatures
 
 Stream = Literal["stdout", "stderr"]
 
@@ -198,6 +198,7 @@ class Scan:
         return [answer]
 
     def _note(self, told: Mapping[str, str]) -> None:
+        told = {name: value for name, value in told.items() if name != CACHE}
         if told:
             kept = {name: self._told[name] for name in _FIRST_COUNTS if name in self._told}
             self._told = {**self._told, **told, **kept}
@@ -213,7 +214,9 @@ class Scan:
         if not settles and self._kept.has_enough(signature.name):
             return []
         evidence = self._evidence(match.kind, signature.name, record, at_s, match.fault, match.suspect)
-        evidence = replace(evidence, can_be_caught=signature.can_be_caught) if signature.can_be_caught else evidence
+        if signature.can_be_caught or signature.proves or CACHE in signature.tells:
+            cache = signature.told(record).get(CACHE)
+            evidence = replace(evidence, can_be_caught=signature.can_be_caught, proves=signature.proves, cache=cache)
         if settles:
             self._kept.settle(evidence)
         else:

@@ -16,8 +16,9 @@ from safe_vllm.verdict.parts import parse as parse_parts
 
 GUESS = "guess-"
 """Signatures with names that begin so are tried last: they tell the type of an exception and no more."""
-TOLD = frozenset({"backend", *(field.name for field in fields(Setup))})
-"""What the named groups of a pattern can be: the MoE backend, and the fields of ``Setup``."""
+CACHE = "cache"
+TOLD = frozenset({"backend", CACHE, *(field.name for field in fields(Setup))})
+"""What the named groups of a pattern can be: the MoE backend, a cache that is in use, and the fields of ``Setup``."""
 _MOST_SUBSETS = 256
 
 
@@ -45,6 +46,8 @@ class Signature:
     """Whether foreign text follows: a prompt, an answer, arguments. Nothing else is then looked for."""
     can_be_caught: bool = False
     """Whether it is an error that leaves the GPU as it was: a refusal, which callers may know how to go round."""
+    proves: bool = False
+    """Whether it names the kernel or operator that failed, so that its suspect is known."""
     seen: str | None = None
     """The versions that print it."""
 
@@ -176,7 +179,7 @@ class Signatures:
 _WORDS = {"kind": frozenset(get_args(Kind)), "fault": FAULTS, "suspect": SUSPECTS, "phase": frozenset(PHASES)}
 _TEXTS = frozenset({"name", "kind", "example", "link", "pattern", "needle", "fault", "suspect", "phase", "seen"})
 _LISTS = frozenset({"any", "unless"})
-_FLAGS = frozenset({"starts", "quotes", "can_be_caught"})
+_FLAGS = frozenset({"starts", "quotes", "can_be_caught", "proves"})
 _NEEDED = frozenset({"name", "kind", "any", "example", "link"})
 
 

@@ -1,0 +1,122 @@
+"""Gathers what a launch knows of an attempt that failed, and has the report on it written."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safe_vllm.attempt.order import Ended
+from safe_vllm.machine.levels import GpuMemory, Level
+from safe_vllm.plan.command import Command, command
+from safe_vllm.plan.ladder import Rung
+from safe_vllm.policy.descent import End, Next, Past
+from safe_vllm.preparing import Prepared
+from safe_vllm.verdict.evidence import Verdict
+
+if TYPE_CHECKING:
+    from safe_vllm.record.incident import Earlier
+    from safe_vllm.record.incident_making import Following
+
+NO_STACKS: tuple[tuple[int, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An attempt that failed. Times are seconds of the wall clock since 1970."""
+
+    number: int
+    rung: Rung
+    command: Command
+    ended: Ended
+    verdict: Verdict
+    started_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What surrounded it."""
+
+    prepared: Prepared
+    launch: str
+    salt: bytes
+    """Of the marks that tell secrets apart; it is written nowhere."""
+    history: Sequence[Past]
+    """This attempt included."""
+    gpus: Sequence[GpuMemory]
+    """Before the first attempt."""
+    levels: Sequence[Sequence[Level]]
+    """Before each attempt."""
+    decision: Next | End
+    following: Rung | None
+    """The rung that is run next; ``None``: none is."""
+    pause_s: float | None
+
+
+def write(failed: Failed, around: Circumstances, state: Path) -> tuple[Path | None, str | None]:
+    """Write the report; return where it is, and what went wrong. It takes a while: to be called in a thread."""
+    from safe_vllm.machine.cores import cores  # only a launch that failed needs these
+    from safe_vllm.plan.fresh_caches import caches_of
+    from safe_vllm.record import incidents
+    from safe_vllm.record.incident_making import Material, incident_of
+
+    prepared, ended, verdict = around.prepared, failed.ended, failed.verdict
+    environment, words = failed.command.environment, failed.rung.words
+    tail = [(line.number, line.text) for line in ended.tail.last_lines()]
+    root = verdict.evidence[0].number if verdict.evidence else None
+    limit, _ = resource.getrlimit(resource.RLIMIT_CORE)
+    core_limit = None if limit == resource.RLIM_INFINITY else limit
+    material = Material(
+        salt=around.salt,
+        launch=around.launch,
+        attempt=failed.number,
+        plan=prepared.plan,
+        rung=failed.rung,
+        command=failed.command,
+        verdict=verdict,
+        seen=ended.observations,
+        machine=prepared.machine,
+        started_at=failed.started_at,
+        ended_at=failed.ended_at,
+        following=_following(around),
+        history=_earlier(around),
+        around=[] if root is None else [(line.number, line.text) for line in ended.tail.lines_around(root)],
+        tail=tail,
+        gpus_before=around.gpus,
+        levels=around.levels,
+        stacks=[(s.pid, s.title, s.text) for s in ended.stacks.taken] if ended.stacks else NO_STACKS,
+        stacks_problem=ended.stacks.problem if ended.stacks else "",
+        cores=cores(failed.started_at, environment, [text for _, text in tail], core_limit=core_limit),
+        caches=caches_of(environment, prepared.dialect, words, prepared.config),
+        config=prepared.config,
+    )
+    return incidents.record(state, incident_of(material), failed.ended_at)
+
+
+def _following(around: Circumstances) -> Following:
+    from safe_vllm.record.incident_making import Following
+
+    decision, prepared, rung = around.decision, around.prepared, around.following
+    if isinstance(decision, End) or rung is None:
+        return Following(decision.reason, status=decision.status if isinstance(decision, End) else None)
+    return Following(decision.reason, rung, command(rung, prepared.vllm, prepared.environment), around.pause_s)
+
+
+def _earlier(around: Circumstances) -> list[Earlier]:
+    from safe_vllm.record.incident import Earlier
+
+    names = [rung.name for rung in around.prepared.plan.ladder.rungs]
+    return [
+        Earlier(
+            number,
+            names[past.rung],
+            past.verdict.fault,
+            past.verdict.phase,
+            round(past.ended_at_s - past.spawned_at_s, 3),
+            past.ready_for_s if past.was_ready else None,
+        )
+        for number, past in enumerate(around.history, 1)
+    ]

@@ -1,0 +1,131 @@
+"""What a unit file says, as systemd reads it: sections that repeat, continued lines, quotes, values that are taken back.
+
+https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+COMMENTS = ("#", ";")
+TRUE = ("1", "yes", "y", "true", "t", "on")
+FALSE = ("0", "no", "n", "false", "f", "off")
+INFINITY = float("inf")
+SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]*)")
+SECONDS = {
+    **dict.fromkeys(("usec", "us", "µs"), 1e-6),
+    **dict.fromkeys(("msec", "ms"), 1e-3),
+    **dict.fromkeys(("", "seconds", "second", "sec", "s"), 1.0),
+    **dict.fromkeys(("minutes", "minute", "min", "m"), 60.0),
+    **dict.fromkeys(("hours", "hour", "hr", "h"), 3600.0),
+    **dict.fromkeys(("days", "day", "d"), 86_400.0),
+    **dict.fromkeys(("weeks", "week", "w"), 604_800.0),
+}
+ALIASES = {
+    "StartLimitInterval": ("StartLimitIntervalSec",),
+    "TimeoutSec": ("TimeoutStartSec", "TimeoutStopSec"),
+    "ReadWriteDirectories": ("ReadWritePaths",),
+}
+"""Older names, and one that sets two. Some stand in another section than today: names are unique over all of them."""
+SECTION = re.compile(r"\[([^\]]+)\]")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit with its drop-ins."""
+
+    assignments: tuple[tuple[str, str], ...] = ()
+    """Every ``NAME=VALUE``, in order."""
+    strays: tuple[str, ...] = ()
+    """Lines that are nothing, which systemd ignores with a word in its log."""
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """Return all values that hold; an empty one takes back those before it."""
+        held: list[str] = []
+        for each, value in self.assignments:
+            if each == name:
+                held = [*held, value] if value else []
+        return tuple(held)
+
+    def value(self, name: str) -> str | None:
+        """Return the last value that holds."""
+        return next(reversed(self.values(name)), None)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return the words of all values that hold."""
+        return tuple(word for value in self.values(name) for word in split(value))
+
+    def is_on(self, name: str, *others: str) -> bool:
+        """Return whether it has a true value, or one of the others that mean more than no."""
+        value = (self.value(name) or "").lower()
+        return value in TRUE or value in others
+
+    def seconds(self, name: str) -> float | None:
+        """Return a span of time; ``None``: it is not set, or not understood."""
+        return seconds(self.value(name) or "")
+
+    def variables(self) -> dict[str, str]:
+        """Return what ``Environment=`` sets."""
+        pairs = (word.partition("=") for word in self.words("Environment"))
+        return {name: value for name, equals, value in pairs if equals}
+
+
+def read(texts: Sequence[str]) -> Unit:
+    """Return what a unit file says together with its drop-ins, which come after it."""
+    assignments: list[tuple[str, str]] = []
+    strays: list[str] = []
+    for text in texts:
+        section = ""
+        for line in _lines(text):
+            name, equals, value = line.partition("=")
+            if found := SECTION.fullmatch(line):
+                section = found[1]
+            elif equals and name.strip() and section:
+                key = name.strip()
+                assignments += [(each, value.strip()) for each in ALIASES.get(key, (key,))]
+            else:
+                strays.append(line)
+    return Unit(tuple(assignments), tuple(strays))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines that count, each continued one as a whole; a comment within it does not end it."""
+    whole = ""
+    for line in text.lstrip("\ufeff").splitlines():
+        bare = line.strip()
+        if bare.startswith(COMMENTS):
+            continue
+        if _is_continued(bare):
+            whole += bare[:-1] + " "
+            continue
+        if whole := (whole + bare).strip():
+            yield whole
+        whole = ""
+    if whole.strip():
+        yield whole.strip()
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def split(value: str) -> tuple[str, ...]:
+    """Return the words of a value without their quotes. Specifiers and variables stay as they are written."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError:  # systemd refuses the line; its words are still worth a look
+        return tuple(value.split())
+
+
+def seconds(text: str) -> float | None:
+    """Return a span of time as systemd.time(7) writes them; ``None``: it is none."""
+    bare = text.strip()
+    if bare == "infinity":
+        return INFINITY
+    parts = SPAN.findall(bare)
+    if not parts or SPAN.sub("", bare).strip() or any(unit not in SECONDS for _, unit in parts):
+        return None
+    return float(sum(float(count) * SECONDS[unit] for count, unit in parts))

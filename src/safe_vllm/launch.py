@@ -1,0 +1,230 @@
+"""The story of a launch: descend through attempts until one is asked to stop or nothing is left to try."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from safe_vllm import autopsy
+from safe_vllm.announce import shouting
+from safe_vllm.attempt import supervise
+from safe_vllm.attempt.gates import answer, is_taken
+from safe_vllm.attempt.loop import Loop, StopAsked
+from safe_vllm.attempt.order import Ended, Order
+from safe_vllm.autopsy import Circumstances, Failed
+from safe_vllm.errors import Status, Trouble
+from safe_vllm.gating import Gates
+from safe_vllm.judging import verdict_of
+from safe_vllm.keeping import Keeper
+from safe_vllm.plan import endpoint
+from safe_vllm.plan.command import command
+from safe_vllm.plan.endpoint import Endpoint
+from safe_vllm.plan.flags import read
+from safe_vllm.plan.fresh_caches import with_fresh_caches
+from safe_vllm.plan.ladder import Rung
+from safe_vllm.policy.descent import End, Next, Past, after, refused
+from safe_vllm.policy.history import breaks
+from safe_vllm.preparing import Prepared
+from safe_vllm.telling import Account
+from safe_vllm.timekeeping import budget_of, timing_of
+from safe_vllm.verdict.evidence import Observations, Verdict
+from safe_vllm.verdict.scan import Scan
+
+
+@dataclass
+class Launch:
+    """A launch under way."""
+
+    prepared: Prepared
+    loop: Loop
+    account: Account
+    keeper: Keeper
+    ignored: frozenset[int]
+    gates: Gates
+    rung: int = 0
+    before: int = 0
+    """The rung of the last attempt."""
+    reason: str = ""
+    """Why it is this rung's turn."""
+    history: list[Past] = field(default_factory=list)
+    caches: str | None = None
+    """The directory of ours with the caches of the attempts that are to come."""
+    salt: bytes = field(default_factory=partial(os.urandom, 16))
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The rungs of the ladder."""
+        return self.prepared.plan.ladder.rungs
+
+    def run(self) -> int:
+        """Descend until the end, and say how it came."""
+        self.account.opening(self.prepared)
+        if self.prepared.plan.forgets:
+            self.keeper.forget()
+        self._remind()
+        try:
+            end = self._descend()
+        except StopAsked:
+            end = End(Status.STOPPED, "asked to stop, and nothing was running")
+        except Trouble as trouble:
+            end = End(trouble.status, str(trouble))
+        self.keeper.finish()
+        self.account.closing(end)
+        return int(end.status)
+
+    def _remind(self) -> None:
+        self.account.degraded()
+        self.loop.call_in(shouting.EVERY_S, self._remind)
+
+    def _descend(self) -> End:
+        first = self._attempt()
+        if isinstance(first, End):
+            return first
+        from safe_vllm.policy.backoff import until_the_end  # tenacity is slow to import, and seldom needed
+
+        limits = self.prepared.limits
+        return until_the_end(first, self._attempt, self.loop.sleep, limits.backoff_s, self._tell_step)
+
+    def _tell_step(self, pause_s: float) -> None:
+        before, following = self.rungs[self.before], self.rungs[self.rung]
+        number, unread = len(self.history) + 1, self.prepared.plan.unread
+        self.account.step(number, before, following, pause_s, self.reason, unread)
+
+    def _attempt(self) -> Next | End:
+        """Run the current rung once and decide what follows."""
+        number, rung = len(self.history) + 1, self._to_run(self.rungs[self.rung])
+        self.loop.sleep(0)  # a stop that was asked for in the meantime comes first
+        if end := self._pass_gates(number, rung):
+            return end
+        order = self._order(number, rung)  # the last moment for a stop to come before there is an attempt
+        self.account.attempt_started(number, rung)
+        spawned_at_s, spawned_at = self.loop.now(), time.time()
+        ended = supervise.run(self.loop, order)
+        if ended.spawn_error is not None:
+            reason = os.strerror(ended.spawn_error)
+            raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
+        verdict = verdict_of(ended, self.prepared.machine)
+        self.account.death(number, rung, self.loop.now() - spawned_at_s, ended.observations, verdict)
+        decision = self._decide(ended, verdict, spawned_at_s)
+        self._keep(Failed(number, rung, order.command, ended, verdict, spawned_at, time.time()), decision)
+        return decision
+
+    def _to_run(self, rung: Rung) -> Rung:
+        """Return the rung as it is run now: as it was typed where we only observe, or with caches of ours."""
+        prepared = self.prepared
+        rung = prepared.plan.observed or rung
+        if self.caches is None:
+            return rung
+        return with_fresh_caches(rung, self.caches, prepared.environment, prepared.dialect, prepared.config)
+
+    def _pass_gates(self, number: int, rung: Rung) -> End | None:
+        if number == 1:
+            self.gates.remember_gpus()
+            return None
+        place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
+        host = read(rung.words, self.prepared.config).setting("--host").value
+        return self.gates.pass_before(number, place, str(host or ""))
+
+    def _order(self, number: int, rung: Rung) -> Order:
+        prepared = self.prepared
+        return Order(
+            command=command(rung, prepared.vllm, prepared.environment),
+            timing=timing_of(prepared, rung),
+            endpoint=self._endpoint(number, rung),
+            new_scan=self._new_scan,
+            wants_canary=prepared.intent.wants_canary,
+            ignored=self.ignored,
+            on_ready=partial(self.account.ready, number, rung),
+            on_stop=partial(self.account.stop_asked, number),
+            on_stacks=partial(self.account.stacks, number, rung),
+            on_blind=partial(self.account.blind, number, rung),
+            on_phase=partial(self.account.phase, number, rung),
+            on_proven=partial(self._on_proven, number, rung),
+            on_would_end=partial(self.account.would_end, number, rung),
+            observes_only=prepared.intent.observes_only,
+        )
+
+    def _on_proven(self, number: int, rung: Rung) -> None:
+        self.account.proven(number, rung)
+        self.keeper.held(number, rung, self.caches or self.prepared.plan.caches)
+
+    def _new_scan(self) -> Scan:
+        from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then
+
+        self.gates.remember_host()
+        return Scan(known.signatures())
+
+    def _endpoint(self, number: int, rung: Rung) -> Endpoint | None:
+        """Return where to ask for readiness. A stranger who answers there already would be mistaken for vLLM."""
+        place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
+        if place is None or answer(self.loop, partial(is_taken, place)) != (True,):
+            return place
+        self.account.port_taken(number, rung, place)
+        return None
+
+    def _decide(self, ended: Ended, verdict: Verdict, spawned_at_s: float) -> Next | End:
+        observations = ended.observations
+        if ended.stuck:
+            return End(Status.STUCK, f"it survived SIGKILL, stuck in the kernel: {', '.join(ended.stuck)}")
+        ready_for_s = observations.uptime_s if observations.was_ready else 0.0
+        past = Past(
+            self.rung,
+            verdict,
+            observations.was_ready,
+            ready_for_s,
+            was_proven=observations.was_proven,
+            spawned_at_s=spawned_at_s,
+            ended_at_s=self.loop.now(),
+            fresh_caches=self.caches is not None,
+        )
+        self.history.append(past)
+        if observations.stop_requested:
+            return End(Status.STOPPED, "asked to stop, and everything ended")
+        self._leave_out_what_was_refused()
+        decision = after(self.prepared.plan.ladder, self.history, budget_of(self.prepared))
+        if self.prepared.plan.observed:
+            return self._observed(decision, observations)
+        if isinstance(decision, Next):
+            self.before, self.rung, self.reason = self.rung, decision.rung, decision.reason
+            if decision.fresh_caches and self.caches is None:
+                self.caches = self.keeper.fresh_caches(self.account.teller.origin.launch)
+        return decision
+
+    def _observed(self, decision: Next | End, observations: Observations) -> End:
+        """End as vLLM did: what would be done is told, and not done."""
+        number, names = len(self.history), [rung.name for rung in self.rungs]
+        self.account.observed(number, self.rungs[0], decision, names)
+        status = observations.leader_status
+        if not status:
+            return End(Status.SPENT, "vLLM ended although nobody asked it to")
+        return End(status if status > 0 else 128 - status, f"vLLM ended: {decision.reason}")
+
+    def _keep(self, failed: Failed, decision: Next | End) -> None:
+        """Keep what a failed attempt has taught, before anything else is started."""
+        if failed.ended.observations.stop_requested:
+            return
+        is_left = isinstance(decision, End) or self.rung != self.before
+        if is_left and not failed.ended.stuck and breaks(self.history[-1]):
+            self.keeper.broke(failed.number, failed.rung, failed.verdict)
+        is_next = isinstance(decision, Next)
+        from safe_vllm.policy.backoff import pause_s  # slow to import
+
+        around = Circumstances(
+            self.prepared,
+            self.account.teller.origin.launch,
+            self.salt,
+            tuple(self.history),
+            self.gates.gpus,
+            tuple(self.gates.levels),
+            decision,
+            self._to_run(self.rungs[self.rung]) if is_next else None,
+            pause_s(decision, self.prepared.limits.backoff_s) if isinstance(decision, Next) else None,
+        )
+        self.keeper.report(failed.number, failed.rung, partial(autopsy.write, failed, around))
+
+    def _leave_out_what_was_refused(self) -> None:
+        """Plan again; the rungs that were run stay where they are, so the places in the history still hold."""
+        names = [self.rungs[place].name for place in refused(self.history)]
+        self.prepared = replace(self.prepared, plan=self.prepared.plan_without(names))

@@ -1,0 +1,79 @@
+"""Where what happened is kept: the directory that a launch writes to, and those that readers look into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safe_vllm.record.files import make_directory, reason_of
+
+NAME = "safe-vllm"
+OF_THE_SYSTEM = Path("/var/lib") / NAME
+"""Where systemd puts ``StateDirectory=safe-vllm`` of a system service."""
+
+
+@dataclass(frozen=True)
+class StateDirectory:
+    """Where a launch writes."""
+
+    path: Path | None
+    """``None``: nowhere."""
+    problem: str | None = None
+    """What the operator should know: why it is nowhere, or why nothing new will come there."""
+
+
+def to_write(asked: str | None, environment: Mapping[str, str], *, creates: bool = True) -> StateDirectory:
+    """Return where a launch keeps what happened, and make that directory for this user alone."""
+    path = _chosen(asked, environment)
+    if path is None:
+        hint = "give --state-dir, or set STATE_DIRECTORY, XDG_STATE_HOME or HOME"
+        return StateDirectory(None, f"there is no place to remember what breaks and what holds; {hint}")
+    try:
+        if creates:
+            make_directory(path)
+    except OSError as error:
+        return StateDirectory(None, f"{path}: cannot be made: {reason_of(error)}; nothing is remembered, {_ELSEWHERE}")
+    if creates and not os.access(path, os.W_OK | os.X_OK):
+        return StateDirectory(path, f"{path}: cannot be written, so nothing new is remembered; {_ELSEWHERE}")
+    return StateDirectory(path)
+
+
+def to_read(asked: str | None, environment: Mapping[str, str], system: Path = OF_THE_SYSTEM) -> tuple[Path, ...]:
+    """Return the directories that exist of those in which launches may have left something, the likeliest first.
+
+    One that was ``asked`` for is the only one.
+    """
+    places = [Path(asked).absolute()] if asked else [*_of_systemd(environment), system, *_of_user(environment)]
+    return tuple(place for place in dict.fromkeys(places) if _is_directory(place))
+
+
+_ELSEWHERE = "give another --state-dir"
+
+
+def _chosen(asked: str | None, environment: Mapping[str, str]) -> Path | None:
+    if asked:
+        return Path(asked).absolute()  # vLLM is told of places in it, and may run elsewhere
+    return next(iter((*_of_systemd(environment), *_of_user(environment))), None)
+
+
+def _of_systemd(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the first directory that systemd made for the unit; relative paths are none of systemd's."""
+    first = environment.get("STATE_DIRECTORY", "").partition(":")[0]
+    return (Path(first),) if first.startswith("/") else ()
+
+
+def _of_user(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the user's own; a relative ``XDG_STATE_HOME`` does not count, as its rules say."""
+    state, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
+    if state.startswith("/"):
+        return (Path(state) / NAME,)
+    return (Path(home) / ".local/state" / NAME,) if home.startswith("/") else ()
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # it may not be looked at: nothing in it is for us
+        return False

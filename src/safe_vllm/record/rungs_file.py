@@ -1,0 +1,141 @@
+"""The form of the file that keeps what broke and what held, for one fingerprint. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
+
+from safe_vllm.plan.remembered import Broken, Held, Remembered
+from safe_vllm.record.files import Unfit
+
+VERSION = 1
+"""It grows when an older release could no longer make sense of the file."""
+DAY_S = 86_400.0
+MAX_ABOUT = 1 << 16
+"""Characters."""
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+
+
+class BrokenMark(Struct, frozen=True):
+    """The last death at a rung."""
+
+    fault: str
+    suspect: str
+    phase: str
+    at: float
+
+
+class HeldMark(Struct, frozen=True, omit_defaults=True):
+    """The last time that a rung held."""
+
+    at: float
+    caches: str | None = None
+
+
+class Rung(Struct, frozen=True, omit_defaults=True):
+    """All about one rung. The counts outlive the marks."""
+
+    broken: BrokenMark | None = None
+    held: HeldMark | None = None
+    times_broken: Count = 0
+    times_held: Count = 0
+
+
+class Record(Struct, frozen=True):
+    """What one file says; keys that this release does not know are passed over."""
+
+    v: int
+    fingerprint: str
+    about: dict[str, Any] = {}
+    """What the fingerprint is of, for people."""
+    rungs: dict[str, Rung] = {}
+
+
+@dataclass(frozen=True)
+class Span:
+    """When, and for how long marks are believed."""
+
+    now: float
+    """Seconds of the wall clock since 1970."""
+    remember_for_days: float
+
+    def has(self, at: float) -> bool:
+        """Whether what happened then is still believed.
+
+        Of a mark from the future the clock was ahead then, or is behind now: it is believed as long before its time as
+        after it, so it lives twice as long as others at most.
+        """
+        return abs(self.now - at) <= self.remember_for_days * DAY_S
+
+
+def empty(fingerprint: str, about: Mapping[str, Any]) -> Record:
+    """Return a record of nothing. A command line of megabytes is not repeated in it."""
+    return Record(VERSION, fingerprint, dict(about) if len(json.dumps(about)) <= MAX_ABOUT else {})
+
+
+def parse(content: bytes, fingerprint: str) -> Record:
+    """Return what a file of this fingerprint holds. Raises Unfit."""
+    try:
+        found = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise Unfit("it is damaged") from None
+    version = found.get("v") if isinstance(found, dict) else None
+    if type(version) is int and version > VERSION:
+        raise Unfit(f"a newer safe-vllm wrote it (form {str(version)[:9]}, this one knows {VERSION})")
+    if type(version) is not int or version != VERSION:
+        raise Unfit("it is no record of ours")
+    try:
+        record = convert(found, Record)
+    except (ValidationError, OverflowError) as error:
+        raise Unfit(f"it is damaged: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    if record.fingerprint != fingerprint:
+        raise Unfit("it is of another fingerprint than its name says")
+    return record
+
+
+def as_bytes(record: Record) -> bytes:
+    """Return the content of the file."""
+    return json.dumps(to_builtins(record), indent=1).encode() + b"\n"
+
+
+def with_broken(record: Record, rung: str, mark: BrokenMark) -> Record:
+    """Return the record once a rung broke: it does not hold any longer."""
+    before = record.rungs.get(rung, Rung())
+    after = replace(before, broken=mark, held=None, times_broken=before.times_broken + 1)
+    return replace(record, rungs={**record.rungs, rung: after})
+
+
+def with_held(record: Record, rung: str, mark: HeldMark) -> Record:
+    """Return the record once a rung held: it is not broken any longer, and no other rung holds."""
+    others = {name: replace(other, held=None) for name, other in record.rungs.items()}
+    before = record.rungs.get(rung, Rung())
+    after = replace(before, broken=None, held=mark, times_held=before.times_held + 1)
+    return replace(record, rungs={**others, rung: after})
+
+
+def without_expired(record: Record, span: Span) -> Record:
+    """Return the record without the marks that are not believed any longer."""
+    return replace(record, rungs={name: _pruned(rung, span) for name, rung in record.rungs.items()})
+
+
+def believed(record: Record, span: Span) -> Remembered:
+    """Return what is still believed of a record."""
+    rungs = without_expired(record, span).rungs.items()
+    broken = (
+        Broken(name, rung.broken.fault, rung.broken.suspect, rung.broken.phase, rung.broken.at, rung.times_broken)
+        for name, rung in rungs
+        if rung.broken
+    )
+    held = [Held(name, rung.held.at, rung.times_held, rung.held.caches) for name, rung in rungs if rung.held]
+    return Remembered(tuple(broken), max(held, key=lambda each: each.at, default=None))
+
+
+def _pruned(rung: Rung, span: Span) -> Rung:
+    broken = rung.broken if rung.broken and span.has(rung.broken.at) else None
+    held = rung.held if rung.held and span.has(rung.held.at) else None
+    return replace(rung, broken=broken, held=held)

@@ -1,0 +1,223 @@
+"""Which flags of ``vllm serve`` decide what runs on the GPUs and in what shape, and what they say in one form. Pure.
+
+Names, short forms and shortest beginnings are those of vLLM's ``EngineArgs``:
+https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/engine/arg_utils.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from safe_vllm.plan.edit import Config
+from safe_vllm.plan.flags import LONGEST_NUMBER, Occurrence, config_words, end_of_options, is_flag_like, read
+from safe_vllm.plan.grammar import (
+    AUTOTUNE,
+    COMPILATION_CONFIG,
+    FLAGS,
+    KERNEL_CONFIG,
+    MOE_BACKEND,
+    SPECULATIVE_CONFIG,
+    SPECULATIVE_METHOD,
+    Flag,
+)
+from safe_vllm.plan.secrets import hide
+from safe_vllm.plan.settings import AUTOTUNE_KEY, BACKEND_KEY, autotune, moe_backend
+
+SPECULATIVE_MODEL = "--spec-model"
+SPECULATIVE_TOKENS = "--spec-tokens"
+DRAFTER = {SPECULATIVE_METHOD: "method", SPECULATIVE_MODEL: "model", SPECULATIVE_TOKENS: "num_speculative_tokens"}
+"""Flags that stand for keys of the drafter's configuration."""
+
+OBJECTS = {
+    KERNEL_CONFIG: (BACKEND_KEY, AUTOTUNE_KEY),
+    SPECULATIVE_CONFIG: (),
+    COMPILATION_CONFIG: ("cache_dir", "debug_dump_path"),
+}
+"""Flags of the grammar that take an object, and what of it is read apart, or says only where things lie."""
+
+ELSEWHERE = frozenset(
+    {
+        "--data-parallel-rank",
+        "--data-parallel-start-rank",
+        "--node-rank",
+        "--headless",
+        "--api-server-count",
+        "--grpc",
+        "--host",
+        "--port",
+        "--uds",
+        "--api-key",
+        "--ssl-keyfile",
+        "--ssl-certfile",
+        "--ssl-cert-reqs",
+        "--root-path",
+        "--shutdown-timeout",
+        "--model",
+        "--config",
+    }
+)
+"""Flags of the grammar that are not of the sort: of the front end, of a place in a group, and what is read apart."""
+
+MORE = {
+    flag.name: flag
+    for flag in (
+        Flag("--revision", "--rev"),
+        Flag("--hf-config-path", "--hf-c"),
+        Flag("--hf-overrides", "--hf-o"),
+        Flag("--dtype", "--dt", default="auto"),
+        Flag("--load-format", "--loa", default="auto"),
+        Flag("--model-impl", "--model-i", default="auto"),
+        Flag("--kv-cache-dtype", "--kv-cache-dtype", default="auto"),
+        Flag("--kv-cache-memory-bytes", "--kv-cache-memo"),
+        Flag("--block-size", "--b"),
+        Flag("--gpu-memory-utilization", "--gp"),
+        Flag("--num-gpu-blocks-override", "--num-g"),
+        Flag("--cpu-offload-gb", "--cpu-offload-g", default="0"),
+        Flag("--attention-backend", "--attention-b"),
+        Flag("--attention-config", "--attention-c", short="-ac"),
+        Flag("--linear-backend", "--lin", default="auto"),
+        Flag("--cudagraph-capture-sizes", "--cudagraph-c", "values"),
+        Flag("--max-cudagraph-capture-size", "--max-cu"),
+        Flag("--enforce-eager", "--enf", "switch", default=False),
+        Flag("--performance-mode", "--perf"),
+        Flag("--disable-custom-all-reduce", "--disable-cu", "switch", default=False),
+        Flag("--disable-cascade-attn", "--disable-ca", "switch"),
+        Flag("--enable-prefix-caching", "--enable-pre", "switch"),
+        Flag("--async-scheduling", "--as", "switch"),
+        Flag("--eplb-config", "--ep"),
+        Flag("--expert-placement-strategy", "--exp", default="linear"),
+        Flag("--ubatch-size", "--ub", default="0"),
+        Flag(SPECULATIVE_MODEL, "--spec-mo"),
+        Flag(SPECULATIVE_TOKENS, "--spec-t"),
+        Flag("--max-loras", "--max-loras", default="1"),
+        Flag("--max-lora-rank", "--max-lora-r", default="16"),
+        Flag("--fully-sharded-loras", "--fu", "switch", default=False),
+        Flag("--mm-encoder-tp-mode", "--mm-encoder-t", default="weights"),
+        Flag("--language-model-only", "--la", "switch", default=False),
+    )
+}
+"""Flags that no rung changes, and that decide all the same which kernels run, and on what."""
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+
+
+def shape(words: Sequence[str], config: Config, off_at: Collection[str]) -> dict[str, str]:
+    """Return what is not as it is by default, by the long form of its flag, whatever spelling and file it came from.
+
+    ``off_at``: the optimisation levels at which autotune is off. Secrets are hidden.
+    """
+    found = {**dict(_of_grammar(words, config)), **dict(_of_more(words, config))}
+    found[SPECULATIVE_CONFIG] = _drafter(found)
+    found[MOE_BACKEND] = _text(moe_backend(words, config).value)
+    found[AUTOTUNE] = _text(autotune(words, config, off_at).value)
+    defaults = {name: _text(flag.default) for name, flag in {**FLAGS, **MORE}.items()}
+    return {
+        name: hide((f"{name}={value}",))[0].removeprefix(f"{name}=")
+        for name, value in sorted(found.items())
+        if value and value != defaults[name]
+    }
+
+
+def _of_grammar(words: Sequence[str], config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the flags of the grammar; those that have a home in JSON too are left for others."""
+    reading = read(words, config)
+    for name in FLAGS.keys() - ELSEWHERE:
+        if name in OBJECTS:
+            whole = _merged([(place.key, place.values[0]) for place in reading.all(name)])
+            yield name, _json({key: value for key, value in whole.items() if key not in OBJECTS[name]})
+        else:
+            yield name, _text(reading.setting(name).value)
+
+
+def _drafter(found: dict[str, str]) -> str:
+    """Return the drafter's configuration, with what single flags say of it, which are taken out of ``found``."""
+    said = {key: _value(value) for flag, key in DRAFTER.items() if (value := found.pop(flag, ""))}
+    whole = json.loads(found[SPECULATIVE_CONFIG] or "{}")
+    return _json({**whole, **said})
+
+
+def _of_more(words: Sequence[str], config: Config) -> Iterator[tuple[str, str]]:
+    spelled: dict[str, list[Occurrence]] = {}
+    for place in (*_spelled(config_words(config) if config else ()), *_spelled(words)):
+        spelled.setdefault(place.flag.name, []).append(place)
+    for name, places in spelled.items():
+        flag, last = places[-1].flag, places[-1]
+        if flag.kind == "switch":
+            yield name, _text(last.is_on)
+        elif last.values and (last.key or last.values[0].lstrip().startswith("{")):
+            yield name, _json(_merged([(place.key, place.values[0]) for place in places if place.values]))
+        else:
+            yield name, " ".join(_text(value) for value in last.values)
+
+
+def _spelled(words: Sequence[str]) -> Iterator[Occurrence]:
+    """Yield each place where one of these flags is spelled."""
+    words = tuple(words[: end_of_options(words)])
+    for at, word in enumerate(words):
+        name, equals, joined = word.partition("=")
+        head, _, key = name.partition(".")
+        if not (found := _flag(head.replace("_", "-"))):
+            continue
+        flag, is_on = found
+        values = (joined,) if equals else _following(words, at, flag, key)
+        yield Occurrence(flag, at, 1 + len(values), head, values, bool(equals), key, is_on)
+
+
+def _following(words: Sequence[str], at: int, flag: Flag, key: str) -> tuple[str, ...]:
+    if flag.kind == "switch":
+        return ()
+    end = at + 1
+    while end < len(words) and not is_flag_like(words[end]) and (flag.kind == "values" or end == at + 1):
+        end += 1
+    return tuple(words[at + 1 : at + 2 if key else end])
+
+
+def _flag(head: str) -> tuple[Flag, bool] | None:
+    for flag in MORE.values():
+        if head == flag.short or (flag.name.startswith(head) and head.startswith(flag.shortest)):
+            return flag, True
+        negative = f"--no-{flag.shortest[2:]}"
+        if flag.kind == "switch" and flag.negative.startswith(head) and head.startswith(negative):
+            return flag, False
+    return None
+
+
+def _merged(places: Sequence[tuple[str, str]]) -> Mapping[str, object]:
+    """Return the object that vLLM makes of all places of a flag: dotted keys replace JSON, and the last JSON counts."""
+    dotted = [(key, value) for key, value in places if key]
+    if not dotted:
+        whole = _value(places[-1][1]) if places else {}
+        return whole if isinstance(whole, dict) else {"": whole}
+    merged: dict[str, object] = {}
+    for key, value in dotted:
+        *path, last = key.replace("-", "_").split(".")
+        inner = merged
+        for part in path:
+            below = inner.setdefault(part, {})
+            inner = below if isinstance(below, dict) else {}
+        inner[last] = _value(value)
+    return merged
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _json(value: Mapping[str, object]) -> str:
+    return json.dumps(value, sort_keys=True) if value else ""
+
+
+def _text(value: object) -> str:
+    """Return a value as text; numbers in the shortest form."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = str(value)
+    is_number = NUMBER.fullmatch(text) and len(text) <= LONGEST_NUMBER
+    return f"{float(text):.15g}" if is_number else text

@@ -1,0 +1,107 @@
+"""What ``status`` does: it tells what runs, what was remembered and which reports there are, or shows one report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from safe_vllm.announce.standing import run_lines
+from safe_vllm.errors import Status, Trouble
+from safe_vllm.record import directory, incidents, records, run_file
+from safe_vllm.record.files import reason_of
+from safe_vllm.record.incidents import Listed
+from safe_vllm.record.records import Kept
+from safe_vllm.record.run_file import Run
+
+LATEST = 10
+"""So many reports are listed; the directory has the others."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one state directory holds."""
+
+    path: Path
+    runs: tuple[Run, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    incidents: tuple[Listed, ...] = ()
+    closed: str | None = None
+    """Why it may not be looked into."""
+
+
+def places(asked: str | None, environment: Mapping[str, str] = os.environ) -> tuple[Place, ...]:
+    """Look into every state directory in which launches may have left something. Raises Trouble for a closed one."""
+    found = tuple(_place(path) for path in directory.to_read(asked, environment))
+    if asked and not found:
+        raise Trouble(f"{asked}: there is no such directory", hint="give the --state-dir of the launch")
+    return found
+
+
+def told(found: tuple[Place, ...], output: str, now: datetime | None = None) -> str:
+    """Return all of it as text or as one JSON object."""
+    if output == "json":
+        return json.dumps({"places": [_as_object(place) for place in found]}, indent=2, ensure_ascii=False)
+    lines = [line for place in found for line in _lines(place, now or datetime.now(timezone.utc))]
+    return "\n".join(lines or ["nothing runs, and nothing was kept: there is no state directory"])
+
+
+def report(asked: str | None, name: str, output: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return one report, as Markdown or as JSON. Raises Trouble when there is none, or more than one, of that name."""
+    known: list[str] = []
+    for place in directory.to_read(asked, environment):
+        match incidents.find(place, name):
+            case Listed() as found:
+                return incidents.text_of(found, output)
+            case names:
+                known += names
+    hint = f"meant may be: {', '.join(known[:LATEST])}" if known else "`safe-vllm status` lists those that there are"
+    raise Trouble(f"there is no report, or more than one, called {name!r}", hint=hint, status=Status.USAGE)
+
+
+def _place(path: Path) -> Place:
+    try:
+        return Place(path, run_file.runs_in(path), records.kept_in(path), incidents.listed(path))
+    except OSError as error:
+        return Place(path, closed=f"{path}: cannot be looked into: {reason_of(error)}")
+
+
+def _lines(place: Place, now: datetime) -> list[str]:
+    if place.closed:
+        return [place.closed]
+    alive = [run for run in place.runs if run.is_alive]
+    shown = alive or place.runs[:1]
+    lines = [line for run in shown for line in run_lines(run.facts, is_alive=run.is_alive, now=now)]
+    lines += [run.problem for run in place.runs if run.problem]
+    lines += [f"nothing runs, as far as {place.path} tells"] if not shown else []
+    if place.kept:
+        lines += [f"remembered in {place.path}:", *(f"  {_kept(kept)}" for kept in place.kept)]
+    if place.incidents:
+        lines += [f"reports in {place.path / incidents.FOLDER}, the latest first:"]
+        lines += [f"  {one.name}  {one.summary}" for one in place.incidents[:LATEST]]
+        lines += [f"  and {len(place.incidents) - LATEST} more"] if len(place.incidents) > LATEST else []
+    return lines
+
+
+def _kept(kept: Kept) -> str:
+    if kept.record is None:
+        return f"{kept.key}: cannot be read: {kept.problem}"
+    rungs = "; ".join(records.rung_lines(kept.record)) or "nothing yet"
+    return f"{kept.key}: {records.summary(kept.record.about)}: {rungs}"
+
+
+def _as_object(place: Place) -> dict[str, object]:
+    return {
+        "path": str(place.path),
+        "closed": place.closed,
+        "runs": [{"alive": run.is_alive, "problem": run.problem, **run.facts} for run in place.runs],
+        "remembered": [
+            {"fingerprint": kept.key, "problem": kept.problem, "about": kept.record.about if kept.record else {}}
+            | {"rungs": list(records.rung_lines(kept.record)) if kept.record else []}
+            for kept in place.kept
+        ],
+        "incidents": [{"name": one.name, "summary": one.summary, "path": str(one.path)} for one in place.incidents],
+    }
