@@ -13,11 +13,13 @@ from typing import Any
 
 from launch import Launch
 
-CTRL_C, CTRL_Z, ENTER = b"\x03", b"\x1a", b"\n"
+CTRL_C, CTRL_Z, CTRL_BACKSLASH, ENTER = b"\x03", b"\x1a", b"\x1c", b"\n"
 
 SHELL = ("bash", "--norc", "-imc")
 IN_THE_FOREGROUND = (*SHELL, '"$0" "$@"; echo "left with $?"; read -r; fg; echo "ended with $?"')
 """A shell that runs a command, and continues it at the next Enter when it was suspended."""
+SENT_TO_THE_BACKGROUND = (*SHELL, '"$0" "$@"; bg; echo "goes on"; read -r; fg; echo "ended with $?"')
+"""The same, but what was suspended goes on at once, in the background, and is called back at the next Enter."""
 IN_THE_BACKGROUND = (*SHELL, 'stty tostop; "$0" "$@" & read -r; fg; echo "ended with $?"')
 """A shell whose terminal stops whoever writes to it from the background, until the next Enter."""
 

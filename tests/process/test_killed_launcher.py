@@ -46,6 +46,7 @@ def kill(run: Launch) -> None:
 
 
 def test_killed_while_serving_it_takes_the_whole_tree_with_it(stage: Stage) -> None:
+    """SIGKILL."""
     run = stage.start(serve_with_worker())
     run.wait_until_ready()
     kill(run)

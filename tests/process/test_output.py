@@ -71,6 +71,16 @@ def test_stdout_is_the_concatenation_of_the_attempts(stage: Stage) -> None:
     assert run.stdout() == b"one, two"
 
 
+def test_stderr_is_the_concatenation_of_the_attempts_with_our_lines_between(stage: Stage) -> None:
+    scenes = [[write("stderr", b"one\xff\n"), *ima_at_startup()], [write("stderr", b"two\r"), *argparse_error()]]
+    run = stage.start(*scenes)
+    run.finish()
+    written = [str(step["data"]).encode("latin-1") for scene in scenes for step in scene if "data" in step]
+    assert len(run.attempts()) == 2
+    assert theirs(run.stderr()) == b"".join(written)
+    assert b"safe-vllm: attempt 1 " in run.stderr()
+
+
 def test_a_line_that_is_not_finished_passes_at_once(stage: Stage) -> None:
     go = stage.root / "go"
     run = stage.start([write("stdout", b"10%\r20"), write("stderr", b"Loading"), wait_for_file(go), *argparse_error()])

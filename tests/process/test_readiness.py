@@ -180,6 +180,18 @@ def test_the_server_is_found_at_its_socket_file(stage: Stage) -> None:
     assert run.stop() == 0
 
 
+def test_a_server_that_is_ready_is_asked_for_nothing_but_its_counters(stage: Stage) -> None:
+    """P12: every question stands in the operator's log."""
+    profile = stage.root / "limits.yaml"
+    profile.write_text("name: limits\nextends: cpu\npolicy:\n  stall_s: 1\n")
+    run = stage.start(serve_ok(), options=("--profile", str(profile)))
+    run.wait_until_ready()
+    run.wait_for("many looks", lambda: [entry["path"] for entry in run.entries("request")].count("/metrics") >= 12)
+    paths = [entry["path"] for entry in run.entries("request")]
+    assert set(paths[paths.index("/metrics") :]) == {"/metrics"}
+    assert run.stop() == 0
+
+
 class Impostor(BaseHTTPRequestHandler):
     """Another server on our port: everything it is asked goes well."""
 

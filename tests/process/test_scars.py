@@ -93,7 +93,7 @@ def wait_until_reading(run: Launch, pid: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_while_the_plan_is_made_starts_nothing(stage: Stage, number: signal.Signals) -> None:
+def test_p9_a_stop_while_the_plan_is_made_starts_nothing(stage: Stage, number: signal.Signals) -> None:
     fifo, environment = slow_profile(stage)
     run = stage.start(serve_ok(), prefix=SLOW_PROFILE, environment=environment)
     with fifo.open("w") as file:
@@ -111,7 +111,7 @@ def test_a_key_with_a_newline_is_used_and_never_shown(stage: Stage) -> None:
     assert "sk-secret" not in run.stderr_text()
 
 
-def test_without_a_canary_no_real_request_is_ever_sent(stage: Stage) -> None:
+def test_p12_without_a_canary_no_real_request_is_ever_sent(stage: Stage) -> None:
     run = stage.start(serve_ok(), options=("--no-canary", "--fault-grace", "0.1"))
     run.wait_until_ready()
     run.play(write("stderr", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"))
@@ -142,6 +142,7 @@ def test_p10_who_left_the_session_and_lost_his_parent_does_not_outlive_a_killed_
 
 
 def test_p8_a_reader_that_stands_still_does_not_hold_up_the_next_attempt(stage: Stage) -> None:
+    """P13, too."""
     reader, writer = os.pipe()
     run = stage.start([write("stdout", b"x" * 100_000), *ima_at_startup()], serve_ok(), stdout=writer)
     os.close(writer)
@@ -152,7 +153,7 @@ def test_p8_a_reader_that_stands_still_does_not_hold_up_the_next_attempt(stage: 
         assert run.stop() == 0
 
 
-def test_sigterm_stops_even_where_it_was_ignored_at_the_start(stage: Stage) -> None:
+def test_p9_sigterm_stops_even_where_it_was_ignored_at_the_start(stage: Stage) -> None:
     run = stage.start(serve_ok(), prefix=("/bin/sh", "-c", 'trap "" TERM; exec "$0" "$@"'))
     run.wait_until_ready()
     assert run.stop() == 0
@@ -171,7 +172,7 @@ def test_a_helpless_command_line_shows_the_help_as_it_is(stage: Stage) -> None:
     assert run.stderr_text().startswith("Usage: safe-vllm ")
 
 
-def test_the_stop_timeout_is_raised_above_the_time_that_vllm_gives_its_requests(stage: Stage) -> None:
+def test_p9_the_stop_timeout_is_raised_above_the_time_that_vllm_gives_its_requests(stage: Stage) -> None:
     go = stage.root / "go"
     drains = on_signal("SIGTERM", steps=[mark("draining"), wait_for_file(go), leave(0)])
     words = ["tiny", "--headless", "--shutdown-timeout", "60"]
@@ -186,7 +187,7 @@ def test_the_stop_timeout_is_raised_above_the_time_that_vllm_gives_its_requests(
     assert "vLLM has 75 s to end" in run.ours()
 
 
-def test_more_processes_than_descriptors_are_all_ended(stage: Stage) -> None:
+def test_p8_more_processes_than_descriptors_are_all_ended(stage: Stage) -> None:
     crowd = [fork(f"one-of-{place}", HOLD) for place in range(60)]
     run = stage.start([*crowd, *serve_ok()], prefix=("/bin/sh", "-c", 'ulimit -Sn 40; exec "$0" "$@"'))
     run.wait_until_ready()
@@ -248,7 +249,7 @@ def test_p11_as_pid_1_it_steps_down_reaps_and_stops(stage: Stage) -> None:
     assert run.survivors() == []
 
 
-def test_where_the_kernel_hides_its_figures_processes_are_followed_all_the_same(stage: Stage) -> None:
+def test_p8_where_the_kernel_hides_its_figures_processes_are_followed_all_the_same(stage: Stage) -> None:
     hidden = 'mount -t proc -o subset=pid proc /proc; exec "$0" "$@"'
     prefix = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "/bin/sh", "-euc", hidden)
     run = stage.start(serve_ok(), prefix=prefix)

@@ -1,14 +1,17 @@
-"""The table of signals in docs/contract.md, as far as no other test has a row of it already."""
+"""P9 and P13: the table of signals in docs/contract.md, as far as no other test has a row of it already."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 from launch import Launch, Stage
-from scenes import DEAF, HOLD, WORKER, argparse_error, fork, on_signal, serve, serve_ok
+from scenes import DEAF, HOLD, WORKER, argparse_error, fork, mark, on_signal, serve, serve_ok, wait_for_file, write
 
 HARMLESS = ["SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGPIPE", "SIGCONT", "SIGCHLD", "SIGTSTP"]
 
@@ -26,7 +29,10 @@ def _is_pending(pid: int, number: signal.Signals) -> bool:
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_it_is_not_forwarded_and_does_no_harm(stage: Stage, name: str) -> None:
-    """Also SIGTSTP: in a session of its own there is no shell that could continue it."""
+    """SIGUSR1, SIGUSR2, SIGWINCH, SIGPIPE, SIGCHLD, a SIGCONT that nothing was stopped for.
+
+    Also SIGTSTP: in a session of its own there is no shell that could continue it.
+    """
     run = stage.start([on_signal(*(other for other in HARMLESS if other not in ("SIGCHLD", "SIGCONT"))), *serve_ok()])
     run.wait_until_ready()
     deliver(run, signal.Signals[name])
@@ -77,3 +83,27 @@ def test_stopped_and_continued_from_outside_it_serves_on(stage: Stage) -> None:
     os.kill(run.process.pid, signal.SIGCONT)
     assert run.stop() == 0
     assert len(run.attempts()) == 1
+
+
+def test_p13_what_does_not_fit_into_a_pipe_while_we_stand_still_comes_afterwards(stage: Stage) -> None:
+    """SIGSTOP: who writes more than a pipe holds waits, and loses nothing."""
+    go, text = stage.root / "go", b"z" * (1 << 20)
+    writer = fork("writer", wait_for_file(go), write("stdout", text), mark("written"), HOLD)
+    run = stage.start([writer, *serve_ok()])
+    run.wait_until_ready()
+    os.kill(run.process.pid, signal.SIGSTOP)
+    go.touch()
+    pipe = os.open(f"/proc/{run.leader().pid}/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+    run.wait_for("a full pipe", lambda: waiting_bytes(pipe) == fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
+    os.close(pipe)
+    assert run.request("POST", "/v1/completions", {}) == 200
+    assert "written" not in run.marks()
+    os.kill(run.process.pid, signal.SIGCONT)
+    run.wait_for_mark("written")
+    assert run.stop() == 0
+    assert run.stdout().startswith(text)
+
+
+def waiting_bytes(pipe: int) -> int:
+    """Return how much of a pipe has not been read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

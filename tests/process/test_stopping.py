@@ -38,6 +38,7 @@ def assert_stopped_for_good(run: Launch, attempts: int = 1) -> None:
 
 @pytest.mark.parametrize("number", STOPS)
 def test_while_it_loads_the_whole_tree_is_asked_because_vllm_swallows_the_signal(stage: Stage, number: Signals) -> None:
+    """SIGTERM, SIGINT, SIGHUP and SIGQUIT are all SIGTERM to vLLM."""
     run = stage.start([*LOADING[:-1], WAIT_FOR_CHILD, leave(1)])
     run.wait_for_mark("loading")
     engine_core = run.child(ENGINE)
@@ -75,6 +76,7 @@ def test_a_server_that_comes_up_although_it_was_asked_to_stop_is_not_announced(s
 
 @pytest.mark.parametrize("number", STOPS)
 def test_while_it_serves_only_the_leader_is_asked_and_ends_in_good_order(stage: Stage, number: Signals) -> None:
+    """SIGTERM, SIGHUP and SIGQUIT are SIGTERM to vLLM, and SIGINT is what it is."""
     run = stage.start(serve_ok())
     run.wait_until_ready()
     run.signal(number)
@@ -111,6 +113,7 @@ def test_a_tree_that_ignores_everything_is_killed_after_the_stop_timeout(stage: 
 
 
 def test_a_second_signal_hurries(stage: Stage) -> None:
+    """SIGTERM to the whole tree."""
     run = stage.start([engine(), serve(stops=False)], options=("--stop-timeout", "1000"))
     run.wait_until_ready()
     run.signal(SIGTERM)

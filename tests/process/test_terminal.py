@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from launch import DEADLINE_S, Launch, Stage
 from scenes import HOLD, argparse_error, engine, fork, mark, serve, serve_ok, wait_for_file, write
-from terminals import CTRL_C, CTRL_Z, ENTER, IN_THE_BACKGROUND, IN_THE_FOREGROUND, Terminal, terminal
+from terminals import (
+    CTRL_BACKSLASH,
+    CTRL_C,
+    CTRL_Z,
+    ENTER,
+    IN_THE_BACKGROUND,
+    IN_THE_FOREGROUND,
+    SENT_TO_THE_BACKGROUND,
+    Terminal,
+    terminal,
+)
 
 from leftovers import Process, below
 
@@ -31,6 +41,11 @@ def launcher(run: Launch) -> Process:
     """Return safe-vllm below the shell."""
     found = run.wait_for("safe-vllm", lambda: [each for each in below(run.process.pid) if "bin/safe-vllm" in str(each)])
     return found[0]
+
+
+def foreground_group(pid: int) -> int:
+    """Return the process group that a process's terminal belongs to now."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[5])
 
 
 def everybody(run: Launch) -> list[Process]:
@@ -60,6 +75,7 @@ def test_p7_colours_and_bars_reach_the_terminal_as_they_were_written(stage: Stag
 
 
 def test_p7_vllms_terminal_is_as_large_as_ours_and_stays_so(stage: Stage, window: Terminal) -> None:
+    """SIGWINCH."""
     window.resize(30, 100)
     run = stage.start(serve_ok(), **window.streams)
     run.wait_for_event("ready")
@@ -73,7 +89,17 @@ def test_p7_vllms_terminal_is_as_large_as_ours_and_stays_so(stage: Stage, window
     assert run.stop() == 0
 
 
+def test_p7_the_order_of_two_streams_on_one_terminal_is_kept(stage: Stage, window: Terminal) -> None:
+    lines = [f"{stream} {turn}\n" for turn in range(60) for stream in ("stdout", "stderr")]
+    run = stage.start([*(write(line.split()[0], line) for line in lines), *serve_ok()], **window.streams)
+    run.wait_for_event("ready")
+    window.wait_for(run, lines[-1].rstrip())
+    assert "".join(lines).replace("\n", "\r\n") in window.shown()
+    assert run.stop() == 0
+
+
 def test_p9_ctrl_c_stops_in_good_order_and_reaches_vllm_once(stage: Stage, window: Terminal) -> None:
+    """SIGINT."""
     run = stage.start(serve_ok(), **window.streams)
     run.wait_for_event("ready")
     window.type(CTRL_C)
@@ -81,6 +107,16 @@ def test_p9_ctrl_c_stops_in_good_order_and_reaches_vllm_once(stage: Stage, windo
     assert run.signals() == ["SIGINT"]
     assert "clean shutdown" in run.marks()
     assert run.survivors() == []
+
+
+def test_p9_ctrl_backslash_stops_in_good_order(stage: Stage, window: Terminal) -> None:
+    """SIGQUIT: without us, vLLM would die of it and leave a core file."""
+    run = stage.start(serve_ok(), **window.streams)
+    run.wait_for_event("ready")
+    window.type(CTRL_BACKSLASH)
+    assert run.finish() == 0
+    assert run.signals() == ["SIGTERM"]
+    assert "clean shutdown" in run.marks()
 
 
 def test_p9_a_second_ctrl_c_hurries(stage: Stage, window: Terminal) -> None:
@@ -95,6 +131,7 @@ def test_p9_a_second_ctrl_c_hurries(stage: Stage, window: Terminal) -> None:
 
 
 def test_p9_a_terminal_that_is_closed_stops_the_server(stage: Stage, window: Terminal) -> None:
+    """SIGHUP."""
     run = stage.start(serve_ok(), **window.streams)
     run.wait_for_event("ready")
     window.close()
@@ -104,6 +141,7 @@ def test_p9_a_terminal_that_is_closed_stops_the_server(stage: Stage, window: Ter
 
 
 def test_p9_ctrl_z_suspends_all_and_fg_continues_all(stage: Stage, window: Terminal) -> None:
+    """SIGTSTP and SIGCONT."""
     escaped = fork("escaped", HOLD, leaves_session=True, double=True)
     run = stage.start([escaped, *serve_ok()], prefix=IN_THE_FOREGROUND, **window.streams)
     run.wait_for_event("ready")
@@ -112,6 +150,23 @@ def test_p9_ctrl_z_suspends_all_and_fg_continues_all(stage: Stage, window: Termi
     window.type(ENTER)
     assert run.request("POST", "/v1/completions", {}) == 200
     assert not [process for process in everybody(run) if state(process) == "T"]
+    window.type(CTRL_C)
+    window.wait_for(run, "ended with 0")
+    assert len(run.attempts()) == 1
+
+
+def test_p9_bg_continues_all_and_fg_brings_it_back(stage: Stage, window: Terminal) -> None:
+    """SIGCONT, from a shell that keeps the terminal."""
+    run = stage.start(serve_ok(), prefix=SENT_TO_THE_BACKGROUND, **window.streams)
+    run.wait_for_event("ready")
+    window.type(CTRL_Z)
+    window.wait_for(run, "goes on")
+    assert run.request("POST", "/v1/completions", {}) == 200
+    run.wait_for("all to go on", lambda: not [process for process in everybody(run) if state(process) == "T"])
+    ours = launcher(run).pid
+    assert foreground_group(ours) != os.getpgid(ours)
+    window.type(ENTER)
+    run.wait_for("the foreground", lambda: foreground_group(ours) == os.getpgid(ours))
     window.type(CTRL_C)
     window.wait_for(run, "ended with 0")
     assert len(run.attempts()) == 1
@@ -166,6 +221,7 @@ def test_p10_killed_while_all_is_suspended_nothing_is_left(stage: Stage, window:
 def test_p13_stopped_for_writing_from_the_background_it_goes_on_in_the_foreground(
     stage: Stage, window: Terminal
 ) -> None:
+    """SIGTTOU."""
     run = stage.start(serve_ok(), prefix=IN_THE_BACKGROUND, **window.streams)
     ours = launcher(run)
     run.wait_for("the stop", lambda: state(ours) == "T")

@@ -34,6 +34,7 @@ from scenes import (
     write,
 )
 
+from leftovers import below
 from safe_vllm.attempt.watch import Watch
 
 
@@ -105,6 +106,7 @@ def test_output_of_a_descendant_after_the_leader_has_ended_is_not_lost(stage: St
 
 
 def test_no_zombie_is_left_below_us_while_we_serve(stage: Stage) -> None:
+    """P8, P11: whoever ended is reaped, as SIGCHLD asks for."""
     orphan = fork("parent", fork("orphan", leave(0), double=True), leave(0))
     run = stage.start([orphan, *ima_at_startup()], [orphan, *serve_ok()])
     run.wait_until_ready()
@@ -159,12 +161,15 @@ def test_p8_a_process_that_survives_sigkill_is_named_and_ends_the_launch_with_71
 ) -> None:
     stuck = fork(WORKER, mark("asks"), {"do": "look-at", "path": str(silent.place / "x")})
     run = stage.start([stuck, *ima_at_startup()], serve_ok())
+    run.wait_for("the attempt", run.attempts)
+    (guardian,) = [known for known in below(os.getpid(), run.older) if known.pid == run.attempts()[0]["parent"]]
     assert run.finish(90) == 71
     assert f"it survived SIGKILL, stuck in the kernel: {WORKER} ({run.child(WORKER).pid})" in run.ours()
     assert len(run.attempts()) == 1
     assert not run.leader().is_alive
+    assert guardian in below(os.getpid(), run.older)  # it stays for the last process
     silent.close()
-    run.wait_for("the end of the last process", lambda: run.survivors() == [])  # the guardian has stayed for it
+    run.wait_for("the end of both", lambda: run.survivors() == [])
 
 
 def with_stuck_worker(stage: Stage, silent: SilentFileSystem) -> Launch:
