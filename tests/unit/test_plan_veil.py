@@ -47,6 +47,12 @@ def test_each_line_and_each_part_of_a_secret_is_hidden() -> None:
     assert hides.text("user") == "user"
 
 
+def test_of_two_secrets_the_longer_one_is_hidden_whole() -> None:
+    hides = veil("--api-key", "one-secret", "one-secret-and-more", X_KEY="one-secret-or-less")
+    shown = hides.text("one-secret-or-less one-secret one-secret-and-more")
+    assert re.fullmatch(rf"{MARK} {MARK} {MARK}", shown)
+
+
 def test_short_secrets_are_hidden_only_where_something_says_what_they_are() -> None:
     hides = veil("--api-key", "vllm", HF_TOKEN="on")
     assert hides.text("vllm serve is on") == "vllm serve is on"

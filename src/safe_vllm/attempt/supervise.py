@@ -131,7 +131,7 @@ class _Attempt:
             self.order.on_phase(phase)
 
     def _on_evidence(self, evidence: Evidence) -> None:
-        if evidence.kind == "root":
+        if evidence.kind in ("root", "echo"):
             self.tail.mark(evidence.number)
         if evidence.arms:
             is_coredump = evidence.fault == "gpu-coredump"

@@ -24,7 +24,7 @@ class Root:
     line: int
     text: str
     kind: str
-    """``root``: it is the cause; ``echo``: it repeats it."""
+    """``root``: it is the cause; ``echo``: it repeats it; any other: the last that was seen before a hang."""
     process: str | None = None
 
 

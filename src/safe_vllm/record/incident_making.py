@@ -176,7 +176,8 @@ def utc(at: float) -> str:
 
 def _death(found: Material) -> Death:
     verdict = found.verdict
-    telling = [line for line in verdict.evidence if line.kind in ("root", "echo")]
+    first, others = verdict.evidence[:1], verdict.evidence[1:]
+    telling = [*first, *(line for line in others if line.kind in ("root", "echo"))]
     return Death(
         fault=verdict.fault,
         phase=verdict.phase,
