@@ -34,7 +34,6 @@ ORDINARY = """\
 (Worker pid=9083) WARNING 11-30 09:55:56 [cpu_worker.py:114] libtcmalloc is not found in LD_PRELOAD.
 INFO:     Started server process [1]
 [W1130 09:51:25.120133664 utils.cpp:68] Warning: NUMA binding: Using MEMBIND policy
-(EngineCore pid=1) INFO 05-01 10:00:00 [backends.py:559] Using cache directory: /root/.cache/vllm/torch_compile_cache/coredump/rank_0_0/backbone
 """
 
 
