@@ -183,13 +183,26 @@ class Launch:
         if observations.stop_requested:
             return End(Status.STOPPED, "asked to stop, and everything ended")
         self._leave_out_what_was_refused()
-        decision = after(self.prepared.plan.ladder, self.history, budget_of(self.prepared))
+        decision = self._after()
         if self.prepared.plan.observed:
             return self._observed(decision, observations)
         if isinstance(decision, Next):
             self.before, self.rung, self.reason = self.rung, decision.rung, decision.reason
-            if decision.fresh_caches and self.caches is None:
-                self.caches = self.keeper.fresh_caches(self.account.teller.origin.launch)
+        return decision
+
+    def _after(self) -> Next | End:
+        """Return what comes next, and see to it that there are fresh caches if it wants them."""
+        ladder, budget = self.prepared.plan.ladder, budget_of(self.prepared)
+        decision = after(ladder, self.history, budget)
+        if (
+            isinstance(decision, Next)
+            and decision.fresh_caches
+            and self.caches is None
+            and not self.prepared.plan.observed
+        ):
+            self.caches = self.keeper.fresh_caches(self.account.teller.origin.launch)
+            if self.caches is None:
+                return after(ladder, self.history, replace(budget, can_freshen=False))
         return decision
 
     def _observed(self, decision: Next | End, observations: Observations) -> End:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launch import SAFE_VLLM, Stage
-from scenes import argparse_error, serve_ok
+from launch import SAFE_VLLM, Launch, Stage
+from scenes import argparse_error, ima_at_startup, serve_ok
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -107,6 +107,22 @@ def installs(stage: Stage) -> None:
     assert subprocess.run([SAFE_VLLM, "--version"], check=True, capture_output=True).stdout.startswith(b"safe-vllm")
 
 
+def tells_and_forgets(stage: Stage) -> None:
+    """What one launch leaves is shown, one report of it too, and then dropped."""
+    run = stage.start(ima_at_startup(), argparse_error())
+    run.finish()
+    report = Path(run.events("incident")[0]["path"])
+    assert report.name in ours(run, "status")
+    assert report.name in ours(run, "--output", "json", "status")
+    assert "What died" in ours(run, "status", report.name[:-3])
+    assert "as-asked broke (once): illegal-memory-access" in ours(run, "forget")
+    assert "nothing is remembered" in ours(run, "forget")
+
+
+def ours(run: Launch, *words: str) -> str:
+    return subprocess.check_output([SAFE_VLLM, *words], env=run.environment, text=True, timeout=30)
+
+
 TRIED: dict[str, Callable[[Stage], None]] = {
     "pip install .": installs,
     "pip install '.[vllm]'": installs,
@@ -120,6 +136,10 @@ TRIED: dict[str, Callable[[Stage], None]] = {
     "safe-vllm profiles list": lists,
     "safe-vllm profiles show gb200": shows,
     "safe-vllm profiles check FILE": checks,
+    "safe-vllm status": tells_and_forgets,
+    "safe-vllm --output json status": tells_and_forgets,
+    "safe-vllm status 20260301T0910": tells_and_forgets,
+    "safe-vllm forget": tells_and_forgets,
     "safe-vllm diagnose vllm.log": diagnoses,
     "scripts/demo": script("demo"),
     "scripts/demo autotune": script("demo"),
