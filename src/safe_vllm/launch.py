@@ -6,17 +6,15 @@ import os
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from safe_vllm import autopsy
 from safe_vllm.announce import shouting
-from safe_vllm.attempt import supervise
+from safe_vllm.attempt.begin import begin
 from safe_vllm.attempt.gates import answer, is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.order import Ended, Order
-from safe_vllm.autopsy import Circumstances, Failed
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.gating import Gates
-from safe_vllm.judging import verdict_of
 from safe_vllm.keeping import Keeper
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.command import command
@@ -24,13 +22,15 @@ from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.fresh_caches import with_fresh_caches
 from safe_vllm.plan.ladder import Rung
-from safe_vllm.policy.descent import End, Next, Past, after, refused
-from safe_vllm.policy.history import breaks
+from safe_vllm.policy.descent import End, Next, Past, after, observed_end, refused
 from safe_vllm.preparing import Prepared
 from safe_vllm.telling import Account
 from safe_vllm.timekeeping import budget_of, timing_of
-from safe_vllm.verdict.evidence import Observations, Verdict
-from safe_vllm.verdict.scan import Scan
+
+if TYPE_CHECKING:
+    from safe_vllm.autopsy import Failed
+    from safe_vllm.verdict.evidence import Observations, Verdict
+    from safe_vllm.verdict.scan import Scan
 
 
 @dataclass
@@ -101,13 +101,19 @@ class Launch:
         order = self._order(number, rung)  # the last moment for a stop to come before there is an attempt
         self.account.attempt_started(number, rung)
         spawned_at_s, spawned_at = self.loop.now(), time.time()
-        ended = supervise.run(self.loop, order)
+        begun = begin(self.loop, order)
+        from safe_vllm.attempt import supervise  # slow to import; vLLM starts meanwhile
+        from safe_vllm.judging import verdict_of
+
+        ended = supervise.run(self.loop, order, begun)
         if ended.spawn_error is not None:
             reason = os.strerror(ended.spawn_error)
             raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
         verdict = verdict_of(ended, self.prepared.machine)
         self.account.death(number, rung, self.loop.now() - spawned_at_s, ended.observations, verdict)
         decision = self._decide(ended, verdict, spawned_at_s)
+        from safe_vllm.autopsy import Failed
+
         self._keep(Failed(number, rung, order.command, ended, verdict, spawned_at, time.time()), decision)
         return decision
 
@@ -152,6 +158,7 @@ class Launch:
 
     def _new_scan(self) -> Scan:
         from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then
+        from safe_vllm.verdict.scan import Scan
 
         self.gates.remember_host()
         return Scan(known.signatures())
@@ -209,15 +216,15 @@ class Launch:
         """End as vLLM did: what would be done is told, and not done."""
         number, names = len(self.history), [rung.name for rung in self.rungs]
         self.account.observed(number, self.rungs[0], decision, names)
-        status = observations.leader_status
-        if not status:
-            return End(Status.SPENT, "vLLM ended although nobody asked it to")
-        return End(status if status > 0 else 128 - status, f"vLLM ended: {decision.reason}")
+        return observed_end(observations.leader_status, decision.reason)
 
     def _keep(self, failed: Failed, decision: Next | End) -> None:
         """Keep what a failed attempt has taught, before anything else is started."""
         if failed.ended.observations.stop_requested:
             return
+        from safe_vllm.autopsy import Circumstances, write
+        from safe_vllm.policy.history import breaks
+
         is_left = isinstance(decision, End) or self.rung != self.before
         if is_left and not failed.ended.stuck and breaks(self.history[-1]):
             self.keeper.broke(failed.number, failed.rung, failed.verdict)
@@ -235,7 +242,7 @@ class Launch:
             self._to_run(self.rungs[self.rung]) if is_next else None,
             pause_s(decision, self.prepared.limits.backoff_s) if isinstance(decision, Next) else None,
         )
-        self.keeper.report(failed.number, failed.rung, partial(autopsy.write, failed, around))
+        self.keeper.report(failed.number, failed.rung, partial(write, failed, around))
 
     def _leave_out_what_was_refused(self) -> None:
         """Plan again; the rungs that were run stay where they are, so the places in the history still hold."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safe_vllm.announce import banner, hangs, shouting
 from safe_vllm.announce.teller import Teller
-from safe_vllm.attempt.event import StacksTaken
 from safe_vllm.plan.costs import costs
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import End, Next
 from safe_vllm.preparing import Prepared
-from safe_vllm.verdict.evidence import Observations, Verdict
+
+if TYPE_CHECKING:
+    from safe_vllm.attempt.event import StacksTaken
+    from safe_vllm.verdict.evidence import Observations, Verdict
 
 
 @dataclass(frozen=True)

@@ -115,3 +115,8 @@ def test_a_string_that_was_cut_is_hidden_to_its_end() -> None:
 
 def test_an_empty_secret_is_shown_as_a_secret() -> None:
     assert veil().variable("HF_TOKEN", "") == "***"
+
+
+def test_the_directory_that_a_shell_is_in_is_no_secret() -> None:
+    veil = veil_of(b"salt", ["serve", "/srv/models/tiny"], {"PWD": "/srv/models", "OLDPWD": "/srv/other"})
+    assert veil.text("/srv/models/tiny and /srv/other") == "/srv/models/tiny and /srv/other"

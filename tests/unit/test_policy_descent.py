@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from safe_vllm.plan.ladder import Ladder, Rung
-from safe_vllm.policy.descent import Budget, End, Next, Past, after, refused
+from safe_vllm.policy.descent import Budget, End, Next, Past, after, observed_end, refused
 from safe_vllm.verdict.evidence import Action, Verdict
 
 LADDER = Ladder(tuple(Rung(name, ("model", name)) for name in ("as-asked", "no-autotune", "triton")))
@@ -210,3 +210,10 @@ def test_more_attempts_are_not_offered_where_no_rung_is_left() -> None:
     budget = Budget(max_attempts=1, proving_window_s=600)
     assert after(LADDER, [death(2)], budget) == End(70, "no rung is left: it died")
     assert "--max-attempts" in after(LADDER, [death(2, ready_for_s=SHORT)], budget).reason
+
+
+@pytest.mark.parametrize(("status", "ours"), [(0, 70), (None, 70), (1, 1), (2, 2), (-9, 137), (-11, 139)])
+def test_a_launch_that_is_only_observed_ends_as_vllm_did_but_for_a_0_that_nobody_asked_for(
+    status: int | None, ours: int
+) -> None:
+    assert observed_end(status, "it died").status == ours

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from safe_vllm.attempt import event
-from safe_vllm.attempt.tail import Tail
 from safe_vllm.attempt.timing import Timing
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.endpoint import Endpoint
-from safe_vllm.verdict.evidence import Observations
-from safe_vllm.verdict.scan import Scan
+
+if TYPE_CHECKING:  # what an attempt needs once vLLM was started is loaded then
+    from safe_vllm.attempt import event
+    from safe_vllm.attempt.tail import Tail
+    from safe_vllm.verdict.evidence import Observations
+    from safe_vllm.verdict.scan import Scan
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,11 @@ class Ended:
     """An attempt of which nothing is left, but for what is stuck in the kernel."""
 
     observations: Observations
+    tail: Tail
+    """The end of its output."""
     spawn_error: int | None = None
     """The errno, when the command could not be executed at all."""
     stuck: tuple[str, ...] = ()
     guardian_is_lost: bool = False
-    tail: Tail = field(default_factory=Tail)
-    """The end of its output."""
     stacks: event.StacksTaken | None = None
     """Where its processes were, if it hung."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from safe_vllm.attempt import effect, event, orphans, questions
-from safe_vllm.attempt.child import Child, spawn
+from safe_vllm.attempt.begin import Begun
+from safe_vllm.attempt.child import Child
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.lifecycle import Lifecycle
 from safe_vllm.attempt.loop import Loop
@@ -214,16 +215,14 @@ class _Attempt:
         )
 
 
-def run(loop: Loop, order: Order) -> Ended:
-    """Run vLLM once and return when nothing of it is left."""
-    spared = orphans.bystanders()
-    started_at = loop.now()
+def run(loop: Loop, order: Order, begun: Begun) -> Ended:
+    """See to a vLLM that was begun, and return when nothing of it is left."""
+    child, spared, started_at = begun.child, begun.spared, begun.at
     has_endpoint, observes_only = order.endpoint is not None, order.observes_only
     state = Lifecycle(
         order.timing, order.wants_canary, has_endpoint, spawned_at=started_at, observes_only=observes_only
     )
     proof = Proof(order.timing, order.wants_canary)
-    child = spawn(order.command, order.ignored, has_one_stream=loop.stdout is loop.stderr)
     attempt = _Attempt(loop, order, order.new_scan(), state, proof, child, started_at)
     loop.expect(child.pid)
     loop.watch(child.report, attempt.on_report)
@@ -246,4 +245,4 @@ def run(loop: Loop, order: Order) -> Ended:
     loop.unwatch(child.report)
     child.close()
     stuck = tuple(attempt.stuck)
-    return Ended(attempt.observations(), attempt.spawn_error, stuck, is_lost, attempt.tail, attempt.stacks)
+    return Ended(attempt.observations(), attempt.tail, attempt.spawn_error, stuck, is_lost, attempt.stacks)

@@ -14,6 +14,8 @@ Mark = Callable[[str], str]
 """What is shown in place of a secret. It returns what is a mark already as it is: a text may be cleared twice."""
 
 HIDDEN = "***"
+PLACES = ("PWD", "OLDPWD")
+"""Variables that every shell sets: directories, whatever they sound like."""
 SECRET_FLAGS = ("--api-key", "--hf-token")
 """Flags of vLLM's that hold secrets. It takes beginnings of them too, and no other flag is the beginning of one."""
 _ENDS = r"(?:[^\W_]*(?:api[_-]?keys?|passwords?|passwd|passphrase|secrets?|credentials?)|key|token|pwd|pass)"
@@ -73,7 +75,8 @@ def hide(words: Sequence[str], mark: Mark = plain) -> tuple[str, ...]:
 
 def hide_variable(name: str, value: str, mark: Mark = plain) -> str:
     """Return what may be shown of an environment variable's value."""
-    return mark(value) if NAME.fullmatch(name) else without_secrets(value, mark)
+    is_secret = name not in PLACES and NAME.fullmatch(name)
+    return mark(value) if is_secret else without_secrets(value, mark)
 
 
 def without_secrets(text: str, mark: Mark = plain) -> str:

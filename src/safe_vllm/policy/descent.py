@@ -13,10 +13,12 @@ from safe_vllm.policy.history import Budget, Past, deaths, has_proven, is_skip, 
 from safe_vllm.policy.pointing import is_given_up, points, relieving
 from safe_vllm.verdict.evidence import Verdict
 
-__all__ = ["Budget", "End", "Next", "Past", "after", "refused"]
+__all__ = ["Budget", "End", "Next", "Past", "after", "observed_end", "refused"]
 
 SAME_RUNG_TRIES = 2
 """So many deaths that may pass by themselves are taken at one rung before they count against it."""
+SIGNALLED = 128
+"""A shell tells of a command that a signal ended by this and the signal's number."""
 BACKEND_PIN = "moe-backend"
 
 
@@ -54,6 +56,13 @@ def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End
     if isinstance(following, Next) and (reason := spent(history, budget, must_stay=_must_stay(ladder, history))):
         return End(Status.SPENT, reason)
     return following
+
+
+def observed_end(status: int | None, reason: str) -> End:
+    """Return the end of a launch that is only observed: vLLM's own, but that 0 is no success where nobody asked."""
+    if not status:
+        return End(Status.SPENT, "vLLM ended although nobody asked it to")
+    return End(status if status > 0 else SIGNALLED - status, f"vLLM ended: {reason}")
 
 
 def _next(history: Sequence[Past], budget: Budget, rung: int, reason: str, *, fresh: bool = False) -> Next:
