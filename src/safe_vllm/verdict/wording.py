@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safe_vllm.verdict import ends
+from safe_vllm.verdict import ends, xids
 from safe_vllm.verdict.cause import Cause
 from safe_vllm.verdict.evidence import Observations
 
@@ -65,7 +65,8 @@ def reason(cause: Cause, seen: Observations, phase: str) -> str:
         return "it was told to stop by someone else"
     if signal := _signal(cause, seen):
         return f"{_who(cause)} was killed by {signal} {when}"
-    if seen.ended_by_us and not cause.line:
+    is_of_those_who_wait = cause.fault == "hang" and cause.line is not None and cause.line.kind == "echo"
+    if seen.ended_by_us and (not cause.line or is_of_those_who_wait):  # what we saw says more
         said = f"a real request was not answered {when}: {seen.ended_by_us}"
         return f"{seen.ended_by_us} {when}" if cause.fault == "hang" else said
     if cause.fault == "unknown" and cause.line and cause.line.kind == "echo" and cause.line.fault:
@@ -73,7 +74,8 @@ def reason(cause: Cause, seen: Observations, phase: str) -> str:
     if cause.fault == "unknown":
         return f"vLLM {_exit(seen.leader_status)} {when}, and no known cause was printed"
     sentence = f"{_who(cause)} {_WHAT[cause.fault]} {when}"
-    return f"{sentence}: {quote(cause.line.text)}" if cause.line and cause.fault in _QUOTED else sentence
+    is_quoted = cause.line and (cause.fault in _QUOTED or xids.is_xid(cause.line))
+    return f"{sentence}: {quote(cause.line.text)}" if cause.line and is_quoted else sentence
 
 
 def quote(text: str) -> str:
