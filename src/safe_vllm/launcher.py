@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from safe_vllm.announce import systemd
+from safe_vllm.announce import status_address, systemd
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
 from safe_vllm.attempt.loop import Loop
@@ -14,8 +14,9 @@ from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.gating import Gates
 from safe_vllm.keeping import Keeper
 from safe_vllm.launch import Launch
+from safe_vllm.plan import endpoint
 from safe_vllm.plan.intent import Intent
-from safe_vllm.preparing import prepare
+from safe_vllm.preparing import Prepared, prepare
 from safe_vllm.record.events import EventLog
 from safe_vllm.telling import Account
 
@@ -25,6 +26,7 @@ STOPPED_DRAIN_S = 5.0
 
 def serve(intent: Intent) -> int:
     """Run ``vllm serve`` until it is asked to stop, one step safer after each kernel fault; return the exit status."""
+    listens_at = None if intent.status_address is None else status_address.address(intent.status_address)
     ignored = ignored_signals()
     open_missing_descriptors()
     stdout = Outlet(1)
@@ -35,10 +37,19 @@ def serve(intent: Intent) -> int:
     systemd.manager(os.environ).attend(loop.call_in, teller.listeners)
     prepared = prepare(intent)
     become_subreaper()
+    if listens_at:
+        status_address.apart_from(listens_at, _ports(prepared))
     try:
         account, origin = Account(teller), teller.origin.launch
         keeper = Keeper(loop, account, prepared.memory)
         prepared = replace(prepared, problems=(*prepared.problems, *keeper.open(origin)))
+        if listens_at:
+            from safe_vllm.announce.status_server import StatusServer  # slow to import, and seldom wanted
+
+            pens = {"stdout": stdout} if stdout is stderr else {"stdout": stdout, "stderr": stderr}
+            server = StatusServer(listens_at, lambda: {name: pen.taken_bytes for name, pen in pens.items()})
+            problems = server.attend(loop.call_in, teller.listeners)
+            prepared = replace(prepared, problems=(*prepared.problems, *problems))
         teller.listeners.append(keeper.on_event)
         gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
         entry = prepared.plan.entry
@@ -48,3 +59,10 @@ def serve(intent: Intent) -> int:
             keeper.finish()
     finally:
         loop.drain(STOPPED_DRAIN_S if loop.stops else max(STOPPED_DRAIN_S, prepared.limits.stop_timeout_s))
+
+
+def _ports(prepared: Prepared) -> tuple[int, ...]:
+    """Return the ports that vLLM is to have."""
+    rung = prepared.plan.ladder.rungs[prepared.plan.entry]
+    place = endpoint.endpoint(rung.words, prepared.environment, prepared.config)
+    return () if place is None or place.uds else (place.port, *place.more_ports)

@@ -16,6 +16,8 @@ def test_a_launch_tells_programs_what_it_runs_first_without_secrets() -> None:
         "profile": "b200",
         "ladder": ["as-asked", "triton"],
         "entry": "as-asked",
+        "because": None,
+        "fixed_in": [],
         "argv": ["vllm", "serve", "m", "--api-key", "***"],
         "versions": {"vllm": "0.20.0", "flashinfer": None, "torch": "2.9.0"},
     }

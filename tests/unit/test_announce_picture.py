@@ -97,6 +97,13 @@ def test_a_gate_is_named_while_it_is_waited_for() -> None:
     assert (passed.waits_for, passed.gate_waited_s) == (None, 4.5)
 
 
+def test_a_server_that_hangs_is_not_ready_any_more_while_it_is_being_ended() -> None:
+    shown = picture(event("ready", "t1", after_s=1.0, note=""), event("hang", "t2", processes=3, problem=""))
+    assert (shown.state, shown.ready_since, shown.hangs) == ("stepping-down", None, 1)
+    stopped = picture(event("ready", "t1", after_s=1.0, note=""), event("stop-asked", "t2"), event("hang", "t3"))
+    assert stopped.state == "stopping"
+
+
 def test_after_a_stop_was_asked_for_it_is_stopping_until_it_has_ended() -> None:
     shown = picture(event("ready", "t1", after_s=1.0, note=""), event("stop-asked", "t2"), ended(1, "as-asked", "t3"))
     assert shown.state == "stopping"

@@ -127,6 +127,35 @@ def test_a_manager_that_does_not_read_or_went_away_stops_nobody(tmp_path: Path) 
     full.socket.close()
 
 
+def test_a_manager_that_had_no_room_is_told_again_what_counts_by_then(listening: Manager) -> None:
+    listening.begin()
+    other = Systemd(listening.address)
+    while not other.unsent:  # others speak to it too, and it has room for so many messages
+        other._send("STATUS=x")
+    timers = len(listening.timers)
+    listening.happen("launch-started", **STARTED)
+    listening.happen("attempt-started")
+    listening.happen("ready", after_s=3.0)
+    listening.happen("attempt-ended", fault="hang")
+    assert len(listening.timers) == timers + 1
+    assert set(listening.heard()) == {MORE_TIME, "STATUS=x"}
+    listening.pass_time()
+    heard = listening.heard()
+    assert "READY=1" in heard
+    assert [word for word in heard if word.startswith("STATUS=")] == [
+        "STATUS=attempt 1 ended (hang); next at rung as-asked"
+    ]
+    listening.pass_time()
+    assert listening.heard() == []
+
+
+def test_a_reason_is_one_line_of_text_whatever_is_in_it(listening: Manager) -> None:
+    listening.begin()
+    listening.heard()
+    listening.happen("launch-ended", status=70, reason="it said\nREADY=1\x85\udcff")
+    assert [word for word in listening.heard() if "ended" in word] == ["STATUS=ended with status 70: it said READY=1 ?"]
+
+
 @pytest.mark.parametrize("address", ["", "relative", "vsock:2:1"])
 def test_an_address_that_is_none_of_a_socket_of_ours_is_not_used(address: str) -> None:
     assert manager({"NOTIFY_SOCKET": address}).address is None

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "announce": f"{VALUES} plan.explain record.events checks.finding",
     "preparing": "errors known plan machine record attempt.child",
     "planning": "errors plan machine preparing",
-    "launcher": "plan.intent attempt record announce preparing gating telling keeping launch",
+    "launcher": "plan.intent plan.endpoint attempt record announce preparing gating telling keeping launch",
     "launch": "errors known plan policy attempt announce.shouting preparing gating telling keeping judging timekeeping "
     "autopsy verdict",
     "judging": "known machine.facts attempt.order verdict",

@@ -44,8 +44,10 @@ def exposition(found: Sequence[Measure]) -> tuple[str, bytes]:
     return str(CONTENT_TYPE_LATEST), bytes(generate_latest(registry))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Collector:
+    """What the registry asks; it keeps it by its identity."""
+
     found: Sequence[Measure]
 
     def collect(self) -> Iterator[Any]:

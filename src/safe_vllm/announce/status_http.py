@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self) -> None:
         length = self.headers.get("Content-Length", "")
         if length.isascii() and length.isdigit():  # unread, it would reset the connection, and our answer with it
-            self.rfile.read(min(int(length), REQUEST_BYTES))
+            self.rfile.read(min(int(length), REQUEST_BYTES // 2))
         if self._path() in self.server.pages:
             self._send(Page(405, b"only GET and HEAD\n"), ("Allow", "GET, HEAD"))
         else:
@@ -181,7 +181,7 @@ class _Patient(io.RawIOBase):
         if left_s <= 0:
             raise TimeoutError
         if not self._left:
-            return 0
+            raise ConnectionAbortedError
         self._connection.settimeout(left_s)
         count = self._connection.recv_into(memoryview(buffer)[: self._left])
         self._left -= count

@@ -39,6 +39,7 @@ class StatusServer:
     patience_s: float = PATIENCE_S
     stale_after_s: float = STALE_AFTER_S
     second_look_s: float = SECOND_LOOK_S
+    open_every_s: float = OPEN_EVERY_S
     picture: Picture = field(default_factory=Picture)
     beaten_at: float = field(default_factory=time.monotonic)
     """When the loop last turned."""
@@ -79,7 +80,7 @@ class StatusServer:
         call_in(BEAT_EVERY_S, partial(self._beat, call_in))
 
     def _open(self) -> str | None:
-        self._open_at = time.monotonic() + OPEN_EVERY_S
+        self._open_at = time.monotonic() + self.open_every_s
         try:
             self._http = HttpServer(self.address, self._pages(), self.patience_s)
         except OSError as error:

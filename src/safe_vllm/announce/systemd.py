@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +16,8 @@ from safe_vllm.announce.picture import Event, Picture
 EXTEND_EVERY_S = 30.0
 EXTEND_BY_S = 120.0
 """What is asked for each time; a launcher that stands still is given up this long after its last word."""
+RETRY_S = 0.5
+"""Until a manager that had no room for a message is told again: a READY that is lost would never be told again."""
 STATUS_LIMIT = 200
 """Characters of a status; ``systemctl status`` shows one line."""
 _MICRO = 1_000_000
@@ -38,11 +39,15 @@ class Systemd:
     """Whether it was told so; once is enough, and it cannot be taken back."""
     is_stopping: bool = False
     shown: str = ""
+    unsent: tuple[str, ...] = ()
+    """What the manager had no room for: it may be busy, or have stopped reading."""
+    call_in: CallIn | None = None
 
     def attend(self, call_in: CallIn, listeners: list[Listener]) -> None:
         """Begin to tell: at regular times, by the loop's own clock, so that one which stands still falls silent."""
         if self.address is None:
             return
+        self.call_in = call_in
         listeners.append(self.on_event)
         self._extend_again(call_in)
         if self.watchdog_s:
@@ -57,7 +62,8 @@ class Systemd:
         if picture.state in ("stopping", "ended") and not self.is_stopping:
             self.is_stopping = True
             words += ["STOPPING=1", MORE_TIME]
-        if (shown := status(picture)[:STATUS_LIMIT]) != self.shown:
+        # a second line would be read as something else that we tell
+        if (shown := " ".join(status(picture).split())[:STATUS_LIMIT]) != self.shown:
             self.shown = shown
             words.append(f"STATUS={shown}")
         if words:
@@ -76,10 +82,31 @@ class Systemd:
     def _send(self, *words: str) -> None:
         if self.address is None:
             return
-        address = "\0" + self.address[1:] if self.address.startswith("@") else self.address
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as outside:
+        is_waiting = bool(self.unsent)
+        # of each name the last word counts: what waits does not pile up
+        waiting = tuple({word.partition("=")[0]: word for word in (*self.unsent, *words)}.values())
+        self.unsent = () if _was_taken(self.address, waiting) else waiting
+        if self.unsent and not is_waiting and self.call_in:
+            self.call_in(RETRY_S, self._send_again)
+
+    def _send_again(self) -> None:
+        words, self.unsent = self.unsent, ()
+        if words:
+            self._send(*words)
+
+
+def _was_taken(address: str, words: tuple[str, ...]) -> bool:
+    """Send words to the manager; return whether that is over and done with, be it that nobody is there any more."""
+    place = "\0" + address[1:] if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as outside:
             outside.setblocking(False)  # a manager that does not read must not stop us
-            outside.sendto("\n".join(words).encode(errors="surrogateescape"), address)
+            outside.sendto("\n".join(words).encode(errors="replace"), place)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def manager(environment: Mapping[str, str]) -> Systemd:
@@ -101,8 +128,9 @@ def status(picture: Picture) -> str:
     if picture.state == "stepping-down":
         if picture.waits_for:
             return f"waiting for {picture.waits_for} before attempt {picture.attempt + 1} {rung}"
-        last = picture.recent[-1].fault if picture.recent else "unknown"
-        return f"attempt {picture.attempt} ended ({last}); next {rung}"
+        if not picture.recent or picture.recent[-1].attempt != picture.attempt:
+            return f"attempt {picture.attempt} hangs and is being ended, {rung}"
+        return f"attempt {picture.attempt} ended ({picture.recent[-1].fault}); next {rung}"
     if picture.state == "ready":
         return f"ready {rung}" + (f", degraded: {picture.degraded.reason}" if picture.degraded else "")
     return f"attempt {picture.attempt} starting {rung}, phase {picture.phase}"

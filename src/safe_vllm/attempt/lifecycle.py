@@ -69,7 +69,7 @@ class Lifecycle:
         if self.progress is None:
             return self._on(happening, now)
         progress, wanted, hang = self.progress.on(happening, now, self.stage)
-        state = replace(self, progress=progress)
+        state = self if progress is self.progress else replace(self, progress=progress)
         state, effects = state._end_hung(hang, now) if hang else state._on(happening, now)
         return state, (*effects, *wanted)
 
@@ -169,6 +169,8 @@ class Lifecycle:
         return armed if self.act_at is not None else replace(armed, act_at=now + grace_s)
 
     def _disarmed(self) -> Lifecycle:
+        if self.armed_by is None and self.act_at is None and not self.is_confirmed:  # nearly always
+            return self
         return replace(self, armed_by=None, armed_at=None, act_at=None, is_confirmed=False)
 
     def _on_engine_end(self, title: str, status: int | None, now: float) -> Lifecycle:

@@ -39,6 +39,8 @@ class Outlet:
         self._must_poll = False
         self.is_lost = False
         self.is_at_line_start = True
+        self.taken_bytes = 0
+        """What was passed on, or waits for our reader."""
         self._look_at()
 
     def _look_at(self) -> None:
@@ -74,6 +76,7 @@ class Outlet:
         if not data or self.is_lost:
             return
         self.is_at_line_start = data.endswith(b"\n")
+        self.taken_bytes += len(data)
         self._waiting.append(memoryview(data))
         self.flush()
 

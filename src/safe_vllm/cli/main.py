@@ -58,6 +58,7 @@ OURS = Limits()
     help="Believe what broke and what held so long; 0: not at all.",
 )
 @option("--events", metavar="FILE", help="Append one JSON object per event.")
+@option("--status-address", metavar="HOST:PORT", help="Tell over HTTP how the launch stands.")
 @option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
 @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
 @option(
@@ -161,6 +162,7 @@ def _intent(ctx: click.Context) -> Intent:
         wants_canary=not options["no_canary"],
         output=options["output"],
         events=options["events"],
+        status_address=options["status_address"],
         asked={name: options[option] for name, option in LIMITS.items() if _was_given(ctx, option)},
     )
 

@@ -68,6 +68,8 @@ class Intent:
     """``text`` or ``json``: how our own lines on stderr look."""
     events: str | None = None
     """A file that gets one JSON object per event."""
+    status_address: str | None = None
+    """Where the status server listens, as it was written; ``None``: there is none."""
     pins: frozenset[str] = frozenset()
     """Settings that no rung may change, by the names in ``PINS``."""
     start_at: str | None = None

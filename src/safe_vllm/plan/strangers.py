@@ -16,6 +16,7 @@ OURS = frozenset(
         "--machine",
         "--pin",
         "--start-at",
+        "--status-address",
         "--observe-only",
         "--no-canary",
         "--state-dir",

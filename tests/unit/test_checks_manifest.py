@@ -1,0 +1,264 @@
+"""What ``doctor --manifest`` finds in a Kubernetes manifest. Each case is one that we ship, with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from manifests import Document, documents, workload
+
+from safe_vllm.checks import manifest
+from safe_vllm.checks.finding import Finding
+from safe_vllm.checks.manifest_pods import containers, size
+from safe_vllm.checks.manifest_probes import ladder_s
+from safe_vllm.errors import Trouble
+from safe_vllm.machine import manifest_files
+
+Change = Callable[[Document, Document], object]
+"""Changes a pod and its container."""
+LADDER = "the ladder may need 3030 s"
+
+
+def probe(path: str, period: int, threshold: int, port: object = 8000, **more: object) -> Document:
+    return {"httpGet": {"path": path, "port": port}, "periodSeconds": period, "failureThreshold": threshold, **more}
+
+
+def put(key: str, value: object) -> Change:
+    return lambda pod, container: container.update({key: value})
+
+
+def of_pod(key: str, value: object) -> Change:
+    return lambda pod, container: pod.update({key: value})
+
+
+def drop(key: str) -> Change:
+    return lambda pod, container: container.pop(key)
+
+
+def env(name: str, value: str) -> Change:
+    return lambda pod, container: container["env"].append({"name": name, "value": value})
+
+
+def without_mount(path: str) -> Change:
+    def change(pod: Document, container: Document) -> None:
+        container["volumeMounts"] = [each for each in container["volumeMounts"] if each["mountPath"] != path]
+
+    return change
+
+
+def volume(name: str, **what: object) -> Change:
+    def change(pod: Document, container: Document) -> None:
+        pod["volumes"] = [{"name": name, **what} if each["name"] == name else each for each in pod["volumes"]]
+
+    return change
+
+
+def found(*changes: Change, name: str = "deployment.yaml") -> list[Finding]:
+    """Return what is found in a changed workload, what is fine aside."""
+    whole, pod, container = workload(name)
+    for change in changes:
+        change(pod, container)
+    return [each for each in manifest.checked([whole, *documents("configmap.yaml")]) if each.level != "ok"]
+
+
+WRONG = [
+    (put("startupProbe", probe("/health", 15, 41)), "manifest-startup", "warning", f"after 615 s; {LADDER}"),
+    (put("startupProbe", probe("/readyz", 10, 60, "status")), "manifest-startup", "warning", LADDER),
+    (put("startupProbe", {"tcpSocket": {"port": "http"}}), "manifest-startup", "warning", "after 30 s"),
+    (put("startupProbe", probe("/livez", 5, 2, "status")), "manifest-startup", "warning", "after 10 s"),
+    (put("livenessProbe", probe("/health", 10, 3)), "manifest-liveness", "warning", f"after 30 s; {LADDER}"),
+    (put("livenessProbe", probe("/health", 60, 60)), "manifest-liveness", "note", "waits for 3600 s"),
+    (put("livenessProbe", probe("/readyz", 10, 6, "status")), "manifest-liveness", "warning", LADDER),
+    (
+        put("livenessProbe", probe("/livez", 10, 18, "status")),
+        "manifest-liveness",
+        "warning",
+        "waits 1 s for an answer",
+    ),
+    (
+        put("livenessProbe", probe("/livez", 5, 2, "status", timeoutSeconds=5)),
+        "manifest-liveness",
+        "warning",
+        "acts after 10 s",
+    ),
+    (drop("livenessProbe"), "manifest-liveness", "note", "there is no livenessProbe"),
+    (drop("readinessProbe"), "manifest-readiness", "warning", "there is no readinessProbe"),
+    (put("readinessProbe", probe("/livez", 5, 1, "status")), "manifest-readiness", "warning", "/livez"),
+    (put("readinessProbe", probe("/health", 5, 1)), "manifest-readiness", "note", "/health"),
+    (put("livenessProbe", probe("/livez", 10, 18, 8000, timeoutSeconds=5)), "manifest-status", "problem", "port 8000"),
+    (drop("envFrom"), "manifest-status", "problem", "--status-address is not given"),
+    (env("SAFE_VLLM_STATUS_ADDRESS", "127.0.0.1:9464"), "manifest-status", "problem", "127.0.0.1:9464"),
+    (of_pod("terminationGracePeriodSeconds", 65), "manifest-grace", "warning", "65 is not above the 60 s"),
+    (lambda pod, _: pod.pop("terminationGracePeriodSeconds"), "manifest-grace", "warning", "30, the default, is not"),
+    (env("SAFE_VLLM_STOP_TIMEOUT", "120"), "manifest-grace", "warning", "the 120 s that vLLM has"),
+    (put("command", ["safe-vllm", "--stop-timeout=100", "serve"]), "manifest-grace", "warning", "the 100 s"),
+    (put("args", ["tiny", "--shutdown-timeout", "300"]), "manifest-grace", "warning", "the 315 s"),
+    (without_mount("/dev/shm"), "manifest-shm", "warning", "nothing is mounted at /dev/shm"),
+    (volume("shm", emptyDir={}), "manifest-shm", "warning", "is not in memory"),
+    (volume("shm", emptyDir={"medium": "Memory", "sizeLimit": "64Mi"}), "manifest-shm", "warning", "64Mi"),
+    (of_pod("restartPolicy", "Never"), "manifest-restart", "note", "Never"),
+    (without_mount("/tmp"), "manifest-writable", "warning", "temporary files (/tmp)"),
+    (without_mount("/var/cache/safe-vllm"), "manifest-writable", "warning", "HOME (/var/cache/safe-vllm)"),
+    (env("HF_HOME", "/models"), "manifest-writable", "warning", "HF_HOME (/models)"),
+    (without_mount("/var/lib/safe-vllm"), "manifest-state", "warning", "is in no volume"),
+    (env("SAFE_VLLM_STATE_DIR", ""), "manifest-state", "note", "is not set"),
+    (of_pod("enableServiceLinks", True), "manifest-links", "note", "is not false"),
+    (env("HF_TOKEN", "hf_abcdefghijklmnop"), "manifest-secrets", "warning", "HF_TOKEN"),
+    (put("args", ["tiny", "--api-key", "sesame-sesame"]), "manifest-secrets", "warning", "a flag"),
+    (put("command", ["sh", "-c", "safe-vllm serve tiny"]), "manifest-command", "problem", "it runs sh"),
+    (put("command", ["safe-vllm", "plan"]), "manifest-command", "problem", "it runs safe-vllm plan"),
+]
+
+
+@pytest.mark.parametrize(("change", "name", "level", "what"), WRONG)
+def test_what_is_wrong_is_found_and_nothing_else(change: Change, name: str, level: str, what: str) -> None:
+    before, after = found(), found(change)
+    new = [each for each in after if each not in before]
+    assert [(each.name, each.level) for each in new] == [(name, level)]
+    assert what in new[0].what
+    assert new[0].why
+    assert new[0].do
+
+
+def test_a_container_that_runs_vllm_itself_is_told_that_nobody_steps_down() -> None:
+    changes = [put("command", ["vllm", "serve"]), put("image", "vllm/vllm-openai:v0.32.0"), drop("envFrom")]
+    whole, pod, container = workload("deployment.yaml")
+    for change in changes:
+        change(pod, container)
+    container["env"] = []
+    new = [each for each in manifest.checked([whole]) if each.name == "manifest-command"]
+    assert [(each.level, each.why) for each in new] == [("problem", "nobody steps down after a kernel fault")]
+
+
+def test_an_entrypoint_of_the_image_needs_no_command() -> None:
+    assert found(drop("command")) == found()
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", "exec safe-vllm serve tiny"], ["/opt/bin/safe-vllm", "serve"]])
+def test_a_shell_that_becomes_safe_vllm_and_a_path_are_fine(command: list[str]) -> None:
+    assert found(put("command", command)) == found()
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        (["--start-timeout", "100"], 530),
+        (["--max-attempts", "2"], 1202),
+        (["--backoff=0"], 3000),
+        (["--backoff=100"], 3240),
+    ],
+)
+def test_the_ladder_is_as_long_as_the_options_make_it(words: list[str], seconds: int) -> None:
+    whole, _, container = workload("deployment.yaml")
+    container["command"] = ["safe-vllm", *words, "serve"]
+    (read,) = containers([whole])
+    assert ladder_s(read) == seconds
+
+
+def test_a_probe_that_runs_a_command_is_judged_by_the_endpoint_in_it() -> None:
+    command = {"exec": {"command": ["curl", "-sf", "http://localhost:9464/livez"]}, "timeoutSeconds": 5}
+    assert found(put("startupProbe", command), put("livenessProbe", command)) == found()
+
+
+def test_a_start_up_probe_on_health_that_outlasts_the_ladder_is_fine() -> None:
+    assert found(put("startupProbe", probe("/health", 10, 304))) == found()
+
+
+def test_of_a_config_map_that_is_elsewhere_nothing_is_guessed() -> None:
+    whole, _, _ = workload("deployment.yaml")
+    assert [each for each in manifest.checked([whole]) if each.name == "manifest-status"] == []
+
+
+def test_pods_are_found_in_lists_and_in_the_kinds_of_operators() -> None:
+    _, pod, _ = workload("deployment.yaml")
+    group = {
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "g"},
+        "spec": {"leaderWorkerTemplate": {"a": {"spec": pod}}},
+    }
+    read = containers([{"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "p"}, "spec": pod}, group]}])
+    assert [each.where for each in read] == ["Pod/p, container vllm", "LeaderWorkerSet/g, container vllm"]
+
+
+def test_sidecars_are_left_alone() -> None:
+    whole, pod, _ = workload("deployment.yaml")
+    pod["containers"].append({"name": "proxy", "image": "vllm/router", "command": ["vllm-router"]})
+    assert [each.where for each in containers([whole])] == ["Deployment/llm, container vllm"]
+
+
+def test_a_manifest_that_runs_no_vllm_is_a_problem() -> None:
+    (told,) = manifest.checked([{"kind": "Service"}, None, "text", [1]])
+    assert (told.level, told.what) == ("problem", "nothing in it runs vLLM")
+
+
+def test_secrets_in_a_command_are_not_repeated() -> None:
+    assert not any("sesame" in str(each) for each in found(put("args", ["tiny", "--api-key", "sesame-sesame"])))
+    whole, _, container = workload("deployment.yaml")
+    container["args"] = ["tiny", "--api-key", "sesame-sesame"]
+    assert not any("sesame" in str(each) for each in manifest.checked([whole]))
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [("64Mi", 1 << 26), ("1.5Gi", 3 << 29), ("2G", 2e9), (5, 5), ("", None), (None, None), ("x", None)],
+)
+def test_quantities_are_read_as_kubernetes_writes_them(text: object, bytes_: float | None) -> None:
+    assert size(text) == bytes_
+
+
+KEYS = st.sampled_from(("name", "value", "port", "path", "emptyDir", "medium", "command", "containers", "x"))
+LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(("safe-vllm", "/livez", "", "1" * 400))
+THINGS = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5))
+
+
+def places(value: object, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the way to every value in a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*way, key)
+        yield from places(inner, (*way, key))
+
+
+@given(st.data(), THINGS)
+def test_whatever_stands_in_the_place_of_something_the_checks_come_to_an_end(
+    data: st.DataObject, thing: object
+) -> None:
+    whole: Any = [*documents("deployment.yaml"), *documents("configmap.yaml")]
+    way = data.draw(st.sampled_from(sorted(places(whole), key=str)))
+    inner = whole
+    for key in way[:-1]:
+        inner = inner[key]
+    inner[way[-1]] = thing
+    assert manifest.checked(whole)
+
+
+def test_several_documents_and_files_are_read_with_their_comments(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("# a\n%YAML 1.2\n---\na: 1\n--- # next\nb: |\n  --- no end\n---\n# nothing\n---\n\n")
+    second.write_text("\ufeffc: on\r\n...\r\n---\r\n- d\r\n")
+    assert manifest_files.read([str(first), str(second)]) == [{"a": 1}, {"b": "--- no end\n"}, {"c": "on"}, ["d"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: 1\n---\nb: [\n", "manifest.yaml:4: "),
+        (b"image: {{ .Values.image }}\n", "is a template"),
+        (b"\0", "is no manifest"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_place(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "manifest.yaml"
+    path.write_bytes(content)
+    with pytest.raises(Trouble) as caught:
+        manifest_files.read([str(path)])
+    assert message in caught.value.message
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Trouble, match="cannot be read: no such file"):
+        manifest_files.read([str(tmp_path / "absent")])
