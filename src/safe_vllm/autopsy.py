@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from safe_vllm.record.incident import Earlier
     from safe_vllm.record.incident_making import Following
 
+OF_VLLM = ("VLLM_", "FLASHINFER_", "TRTLLM_")
+"""How the variables begin that vLLM and what it runs on read."""
 NO_STACKS: tuple[tuple[int, str, str], ...] = ()
 
 
@@ -63,8 +65,9 @@ def write(failed: Failed, around: Circumstances, state: Path) -> tuple[Path | No
     from safe_vllm.record import incidents
     from safe_vllm.record.incident_making import Material, incident_of
 
-    prepared, ended, verdict = around.prepared, failed.ended, failed.verdict
+    prepared, ended = around.prepared, failed.ended
     environment, words = failed.command.environment, failed.rung.words
+    verdict = advised_anew(failed.verdict, failed.rung, failed.command, prepared)
     tail = [(line.number, line.text) for line in ended.tail.last_lines()]
     root = verdict.evidence[0].number if verdict.evidence else None
     limit, _ = resource.getrlimit(resource.RLIMIT_CORE)
@@ -92,8 +95,40 @@ def write(failed: Failed, around: Circumstances, state: Path) -> tuple[Path | No
         cores=cores(failed.started_at, environment, [text for _, text in tail], core_limit=core_limit),
         caches=caches_of(environment, prepared.dialect, words, prepared.config),
         config=prepared.config,
+        unread=frozenset(_unread(environment, prepared)),
     )
     return incidents.record(state, incident_of(material), failed.ended_at)
+
+
+def advised_anew(verdict: Verdict, rung: Rung, command: Command, prepared: Prepared) -> Verdict:
+    """Return the verdict with advice that is not in effect already, and that fits the backend that the command names.
+
+    What is left out makes room: only the first few pieces of advice are given.
+    """
+    from safe_vllm import known
+    from safe_vllm.record.incident_advice import Running
+    from safe_vllm.verdict.advice import advised
+
+    running, model = Running(rung.words, command.environment, prepared.config), prepared.machine.model
+    named = running.named_backend(verdict.suspect)
+    is_vague = verdict.backend is None or _plain(verdict.backend) in _plain(named or "")
+    if named and is_vague:  # TRT-LLM's kernels for such weights have another name in the output
+        named = f"{named}_mxfp4" if model and model.weight_format == "mxfp4" else named
+    told = replace(verdict, backend=named if named and is_vague else verdict.backend)
+    table = tuple(entry for entry in known.advice() if not running.has_effect_of(entry.text))
+    return replace(advised(told, table), backend=verdict.backend)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_").replace(" ", "_")
+
+
+def _unread(environment: Mapping[str, str], prepared: Prepared) -> Iterator[str]:
+    """Yield the operator's variables that the installed versions do not read."""
+    installed = prepared.machine.installation
+    for name in environment if installed.vllm else ():
+        if name.startswith(OF_VLLM) and prepared.dialect.reads(name, installed.flashinfer) is False:
+            yield name
 
 
 def _following(around: Circumstances) -> Following:
@@ -117,6 +152,8 @@ def _earlier(around: Circumstances) -> list[Earlier]:
             past.verdict.phase,
             round(past.ended_at_s - past.spawned_at_s, 3),
             past.ready_for_s if past.was_ready else None,
+            past.verdict.reason,
+            past.fresh_caches,
         )
         for number, past in enumerate(around.history, 1)
     ]

@@ -18,12 +18,23 @@ from safe_vllm.checks import (
     resources,
     software,
     surroundings,
+    unit_file,
     variables,
 )
 from safe_vllm.checks.case import Case, Check
 from safe_vllm.checks.finding import Finding
 from safe_vllm.errors import Trouble
-from safe_vllm.machine import config_file, examine, executable, packages, ports, profile_files, recorded, requirements
+from safe_vllm.machine import (
+    config_file,
+    examine,
+    executable,
+    packages,
+    ports,
+    profile_files,
+    recorded,
+    requirements,
+    unit_files,
+)
 from safe_vllm.machine.condition import Condition, Port
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.interpreter import script_of
@@ -102,6 +113,18 @@ def checked(case: Case) -> tuple[Finding, ...]:
     """Return what all checks find, in their order."""
     checks = OF_MACHINE if case.condition is None else (*OF_MACHINE, *OF_THIS_MACHINE)
     return tuple(finding for check in checks for finding in check(case))
+
+
+def of_units(names: Sequence[str]) -> tuple[Finding, ...]:
+    """Return what is found in a systemd unit and its drop-ins; ``-`` is standard input. Raises Trouble."""
+    return unit_file.checked(unit_files.read(names))
+
+
+def told_of_units(findings: Sequence[Finding], output: str) -> str:
+    """Return the check of a unit as text or as one JSON object."""
+    if output == "json":
+        return json.dumps(as_object(findings, None), ensure_ascii=False, indent=2)
+    return "\n".join(as_lines(findings))
 
 
 def told(findings: Sequence[Finding], machine: Machine, output: str) -> str:

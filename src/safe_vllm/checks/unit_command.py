@@ -18,9 +18,9 @@ PREFIXES = "@-:+!|"
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
 CLIENTS = ("docker", "podman", "nerdctl", "ctr", "sudo", "su", "runuser", "srun", "screen", "tmux", "script")
 """What stays between systemd and the command, or has another service start it."""
-EXECS = re.compile(r"(?:^|[;&|]|\bthen|\bdo)\s*exec\s[^;&|]*safe[-_]vllm")
+EXECS = re.compile(r"(?:^|[;&|\n]|\bthen|\bdo)\s*exec\s+(?P<command>[^;&|\n]*safe[-_]vllm[^;&|\n]*)")
+"""A script that becomes safe-vllm."""
 VALUELESS = ("--no-canary", "--observe-only", "--help", "-h", "--version")
-SUBCOMMANDS = ("serve", "plan", "diagnose", "doctor", "profiles", "status", "forget")
 STOP_MARGIN_S = 15.0
 """What vLLM has on top of its own --shutdown-timeout."""
 
@@ -41,6 +41,8 @@ class Start:
 def start_of(unit: Unit) -> Start:
     """Return what ``ExecStart=`` runs."""
     words = split((unit.value("ExecStart") or "").lstrip(PREFIXES))
+    if words and _name(words[0]) in SHELLS and (becomes := EXECS.search(words[-1])):
+        words = split(becomes["command"])
     at = next((place for place, word in enumerate(words) if _is_ours(words, place)), None)
     if at is None:
         return Start(words)
@@ -75,7 +77,7 @@ def runs(unit: Unit) -> Iterator[Finding]:
     if not commands:
         why = "there is nothing to start, or it was in a file that was not given: pipe in `systemctl cat NAME`"
         yield Finding("unit-command", "problem", "there is no ExecStart", why, do)
-    elif first in SHELLS and not EXECS.search(" ".join(start.before[1:])):
+    elif first in SHELLS:
         why = "the shell is the main process: it takes the stop signal, and what safe-vllm reports is not heard"
         yield Finding(
             "unit-command", "problem", f"ExecStart runs a shell: {shown}", why, f"exec safe-vllm in it, or {do}"
@@ -85,10 +87,10 @@ def runs(unit: Unit) -> Iterator[Finding]:
             f"{first} is the main process, or has another service start it: systemd neither hears nor signals safe-vllm"
         )
         yield Finding("unit-command", "problem", f"ExecStart runs {first}: {shown}", why, do)
-    elif not start.is_ours and first not in SHELLS:
+    elif not start.is_ours:
         why = "nobody steps down after a kernel fault"
         yield Finding("unit-command", "problem", f"ExecStart does not run safe-vllm: {shown}", why, do)
-    elif start.is_ours and start.subcommand != "serve":
+    elif start.subcommand != "serve":
         why = "only `serve` supervises" if start.subcommand else "nothing says what it is to do"
         yield Finding("unit-command", "problem", f"ExecStart does not say `safe-vllm serve`: {shown}", why, do)
     elif len(commands) > 1:

@@ -5,7 +5,7 @@ https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_command import start_of
@@ -14,6 +14,13 @@ from safe_vllm.checks.unit_text import Unit
 GPU_DEVICES = ("nvidia", "kfd", "dri")
 HOMES = ("/home/", "/root/", "/run/user/", "~", "%h")
 CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT")
+DIRECTORIES = (
+    ("CacheDirectory", "%C", "/var/cache"),
+    ("StateDirectory", "%S", "/var/lib"),
+    ("RuntimeDirectory", "%t", "/run"),
+    ("LogsDirectory", "%L", "/var/log"),
+)
+"""What systemd makes for a service, and where."""
 FAMILIES = ("AF_UNIX", "AF_INET", "AF_NETLINK")
 """vLLM's processes, its clients and NCCL, and NCCL's look at the network."""
 FILES_NEEDED = 65535
@@ -34,7 +41,7 @@ def devices(unit: Unit) -> Iterator[Finding]:
     policy, allowed = unit.value("DevicePolicy") or "auto", unit.words("DeviceAllow")
     has_gpus = any(name in word for word in allowed for name in GPU_DEVICES)
     if (policy in ("closed", "strict") or allowed) and not has_gpus:
-        what = f"DevicePolicy={policy}" + (f" and DeviceAllow={allowed[-1]}" if allowed else "")
+        what = f"DevicePolicy={policy}" + (f" and DeviceAllow={unit.value('DeviceAllow')}" if allowed else "")
         why = "what is not allowed by name is hidden, the GPUs too"
         do = "leave both out, or allow char-nvidia-frontend, char-nvidia-uvm and char-nvidia-caps"
         yield Finding("unit-sandbox", "problem", what, why, do)
@@ -80,7 +87,8 @@ def homes(unit: Unit) -> Iterator[Finding]:
     if home == "no":
         return
     variables, start = unit.variables(), start_of(unit)
-    seen = [word for word in (*start.before, *start.options, *start.words) if word.startswith(HOMES)]
+    seen = [f"{name}={unit.value(name)}" for name in ("WorkingDirectory",) if _in_homes(unit.value(name) or "")]
+    seen += [word for word in (*start.before, *start.options, *start.words) if word.startswith(HOMES)]
     seen += [f"{name}={value}" for name, value in variables.items() if name not in CACHES and _in_homes(value)]
     caches = [f"{name}={variables[name]}" for name in CACHES if _in_homes(variables.get(name, ""))]
     if home != "read-only" and (lost := [*seen, *caches]):
@@ -95,14 +103,34 @@ def homes(unit: Unit) -> Iterator[Finding]:
         )
     elif not any(name in variables for name in CACHES):
         why = "models and compiled kernels are kept below HOME, in a home"
-        level, tail = (
-            ("note", ", unless the environment file does") if unit.values("EnvironmentFile") else ("warning", "")
-        )
+        has_file = bool(unit.values("EnvironmentFile"))
+        what = f"ProtectHome={home}, and the unit moves no cache elsewhere"
         do = "CacheDirectory=safe-vllm and Environment=HOME=%C/safe-vllm"
-        what = f"ProtectHome={home}, and nothing moves the caches elsewhere{tail}"
-        yield Finding("unit-home", "warning" if level == "warning" else "note", what, why, do)
+        yield Finding("unit-home", "note" if has_file else "warning", what, why, do)
     else:
         yield Finding("unit-home", "ok", f"nothing of it lies in a home (ProtectHome={home})")
+
+
+def writable(unit: Unit) -> Iterator[Finding]:
+    """Look for caches that lie where ProtectSystem=strict lets nothing be written."""
+    if unit.value("ProtectSystem") != "strict" and not unit.is_on("DynamicUser"):
+        return
+    places = ["/tmp", "/var/tmp", "/dev", *unit.words("ReadWritePaths"), *unit.words("BindPaths")]
+    for setting, *roots in DIRECTORIES:
+        places += [f"{root}/{name}" for name in unit.words(setting) for root in roots]
+    caches = {name: value for name, value in unit.variables().items() if name in CACHES and not _in_homes(value)}
+    locked = [f"{name}={value}" for name, value in caches.items() if not _is_below(value, places)]
+    if locked:
+        why = "models are downloaded and kernels compiled anew at each start, or the start fails"
+        what = f"ProtectSystem=strict keeps {', '.join(locked)} from being written"
+        yield Finding(
+            "unit-writable", "warning", what, why, "name it in ReadWritePaths=, or move it below CacheDirectory="
+        )
+
+
+def _is_below(path: str, places: Sequence[str]) -> bool:
+    named = (place.lstrip("-+").partition(":")[0].rstrip("/") for place in places)
+    return any(path == place or path.startswith(f"{place}/") for place in named)
 
 
 def _in_homes(value: str) -> bool:
@@ -156,4 +184,4 @@ def output(unit: Unit) -> Iterator[Finding]:
             yield Finding("unit-output", "note", f"{name}={target}", why, "leave it out: the journal keeps it")
 
 
-CHECKS = (devices, sandbox, homes, state, limits, output)
+CHECKS = (devices, sandbox, homes, writable, state, limits, output)

@@ -1,4 +1,4 @@
-"""What a unit file says, as systemd reads it: sections that repeat, continued lines, quotes, values that are taken back.
+"""What a unit file says, as systemd reads it: repeated sections, continued lines, quotes, values that are taken back.
 
 https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html
 """

@@ -1,4 +1,4 @@
-"""The values that tell how much there is left of what attempts use up."""
+"""The values that tell how much there is left of what attempts use up, and what befalls their GPUs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,18 @@ class GpuMemory:
     free_mib: int
     total_mib: int
     holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True)
+class Xid:
+    """A fault that the driver reports of a visible GPU. Which process brought it about it does not say."""
+
+    number: int | None
+    """NVIDIA's number for it; ``None``: the GPU is gone."""
+    place: int | None = None
+    """The number of the GPU as CUDA counts."""
+    bus: str | None = None
+    """The address of the GPU as the kernel writes it, such as ``PCI:0000:65:00``."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from safe_vllm.plan.model_name import guessed, name_in
 from safe_vllm.plan.notes import notes
 from safe_vllm.plan.pins import dropped, kept, within
 from safe_vllm.plan.profile import Profile
+from safe_vllm.plan.ray import reaching
+from safe_vllm.plan.ray_notes import ray_notes
 from safe_vllm.plan.remembered import Remembered
 from safe_vllm.plan.scene import Scene
 from safe_vllm.plan.settings import autotune, with_moe_backend
@@ -40,6 +42,7 @@ def make_plan(
     known_bad: tuple[KnownBad, ...] = (),
     without: Collection[str] = (),
     remembered: Remembered = NOTHING,
+    kept_from_ray: Collection[str] = (),
 ) -> Plan:
     """Return the plan for what the operator asked for, on this machine, with the operator's environment.
 
@@ -47,7 +50,7 @@ def make_plan(
     every rung down to the last refused one is as before. Raises ``Trouble`` for a ``--start-at`` that there is not.
     """
     model, allowed = _model(intent.words, machine, config), within(profile, intent.pins, dialect)
-    scene = Scene(allowed, machine, dialect, environment, config, model, pins=intent.pins)
+    scene = Scene(allowed, machine, dialect, environment, config, model, None, intent.pins, kept_from_ray)
     scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene, known_bad))
     ladder = _ladder(intent.words, scene, without, profile)
     first = ladder.rungs[0].words
@@ -62,7 +65,7 @@ def make_plan(
         start.place,
         start.because,
         scene.unread(set_by_us),
-        _remarks(intent, profile, first, scene),
+        (*_remarks(intent, profile, first, scene), *ray_notes(first, set_by_us, scene)),
         intent.pins,
         Rung(AS_ASKED, intent.words) if intent.observes_only else None,
         start.forgets,
@@ -120,7 +123,8 @@ def _ladder(words: Words, scene: Scene, without: Collection[str], profile: Profi
             last = rung
         elif rung.name == AS_ASKED:
             last = _without_backend(last, scene)
-    return Ladder(tuple(rungs), tuple(left_out))
+    around = (scene.environment, scene.dialect, scene.config)
+    return Ladder(tuple(reaching(rung, *around) for rung in rungs), tuple(left_out))
 
 
 def _without_backend(last: Rung, scene: Scene) -> Rung:

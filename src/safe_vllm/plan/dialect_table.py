@@ -135,6 +135,35 @@ class AutoBackend(Backend, frozen=True):
     unless_set: tuple[str, ...] = ()
 
 
+class RayCopies(Entry, frozen=True):
+    """What the process that starts a worker through Ray looks up in its own environment and hands over."""
+
+    prefixes: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    asked_by: str | None = None
+    """The variable that lists more names, with commas between them."""
+    prefixes_asked_by: str | None = None
+
+
+class RayWhole(Entry, frozen=True):
+    """Releases whose executor for Ray hands over the whole environment, and lets what a node has set stand."""
+
+    switch: str | None = None
+    """The variable that chooses that executor; ``None``: there is no other."""
+    default: str = "1"
+
+
+class Ray(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How variables get to workers that Ray starts."""
+
+    copies: tuple[RayCopies, ...]
+    whole: tuple[RayWhole, ...]
+    own: tuple[str, ...]
+    """What each worker has of its own."""
+    by_size: Entry
+    """Releases that take Ray by themselves where an engine needs more GPUs than there are."""
+
+
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known."""
 
@@ -148,6 +177,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     caches: tuple[Cache, ...]
     safe_backends: tuple[Backend, ...]
     auto_backends: tuple[AutoBackend, ...]
+    ray: Ray
 
     def flag(self, name: str) -> Flag | None:
         """Return what is known about a flag."""

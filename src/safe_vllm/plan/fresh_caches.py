@@ -13,6 +13,7 @@ from safe_vllm.plan.flags import read
 from safe_vllm.plan.grammar import COMPILATION_CONFIG
 from safe_vllm.plan.json_flag import json_setting, with_json_setting
 from safe_vllm.plan.ladder import Rung
+from safe_vllm.plan.ray import reaching
 
 CACHE_KEY = "cache_dir"
 """Where the compiled graphs of one server are, if not below the root.
@@ -35,8 +36,8 @@ def with_fresh_caches(
 ) -> Rung:
     """Return the rung with its caches in ``directory``, whatever the operator's ``environment`` says of them.
 
-    What takes long to make again stays where it is, unless ``also`` names it as the table of caches does. Whether
-    caches are pinned is for the caller to ask.
+    What takes long to make again stays where it is, unless ``also`` names it as the table of caches does. Ray's workers
+    get the same directories. Whether caches are pinned is for the caller to ask.
     """
     before = {**environment, **dict(rung.environment)}
     moved = [cache for cache in dialect.caches if not cache.stays or cache.name in also]
@@ -48,7 +49,8 @@ def with_fresh_caches(
     words = rung.words
     if compile_cache(words, config) is not None:
         words = with_json_setting(words, COMPILATION_CONFIG, CACHE_KEY, f"{directory}/graphs", config)
-    return replace(rung, words=words, environment=tuple({**dict(rung.environment), **fresh, **kept}.items()))
+    moved_rung = replace(rung, words=words, environment=tuple({**dict(rung.environment), **fresh, **kept}.items()))
+    return reaching(moved_rung, environment, dialect, config)
 
 
 def caches_of(

@@ -53,6 +53,7 @@ HYBRID_BALANCER = "--data-parallel-hybrid-lb"
 EXTERNAL_BALANCER = "--data-parallel-external-lb"
 PORTS_BALANCER = "--data-parallel-multi-port-external-lb"
 NODES = "--nnodes"
+NODE_RANK = "--node-rank"
 OPTIMIZATION = "--optimization-level"
 HEADLESS = "--headless"
 API_SERVERS = "--api-server-count"
@@ -104,7 +105,7 @@ FLAGS = {
         Flag(EXTERNAL_BALANCER, "--data-parallel-e", "switch", short="-dpe", default=False),
         Flag(PORTS_BALANCER, "--data-parallel-m", "switch", short="-dpm", default=False, has_negative=False),
         Flag(NODES, "--nn", short="-n", default="1"),
-        Flag("--node-rank", "--nod", short="-r", default="0"),
+        Flag(NODE_RANK, "--nod", short="-r", default="0"),
         Flag(EXECUTOR, "--distributed-e"),
         Flag(HEADLESS, "--hea", "switch", default=False, has_negative=False),
         Flag(API_SERVERS, "--api-s", short="-asc"),

@@ -20,6 +20,7 @@ from safe_vllm.plan.grammar import (
     EXTERNAL_BALANCER,
     HEADLESS,
     HYBRID_BALANCER,
+    NODE_RANK,
     NODES,
     PORTS_BALANCER,
 )
@@ -27,8 +28,11 @@ from safe_vllm.plan.grammar import (
 MEMBERS = (HEADLESS, EXTERNAL_BALANCER, DATA_PARALLEL_RANK)
 """Flags of a server that runs some ranks, while other servers run the others."""
 
-SCALES = ((NODES, 1), (DATA_PARALLEL_START_RANK, 0))
-"""Numbers above which a server is a member: the nodes, and the first of the ranks that run here."""
+SCALES = ((NODES, 1), (NODE_RANK, 0), (DATA_PARALLEL_START_RANK, 0))
+"""Numbers above which a server is a member: the nodes, which of them this is, and the first of the ranks that run here.
+
+Where the others meet (``--master-addr``, ``--data-parallel-address``) says nothing: it may be here.
+"""
 
 BALANCERS = (HYBRID_BALANCER, PORTS_BALANCER)
 """Flags with which a balancer outside knows the ranks: a server with fewer of them would not answer for all."""
@@ -36,6 +40,16 @@ BALANCERS = (HYBRID_BALANCER, PORTS_BALANCER)
 MUST_NOT = "makes this server one of a group, which it must not change alone"
 FROM_OUTSIDE = "VLLM_DP_"
 """The variables that set data parallelism where the flag does not, or says 1."""
+TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""torchrun gives this to each process that it starts, and their number in ``WORLD_SIZE``.
+
+https://docs.pytorch.org/docs/stable/elastic/run.html
+"""
+RAY_CLASS = ".Ray"
+"""How the name of an executor begins that starts its workers through Ray, where a class is given.
+
+https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/v1/executor/abstract.py#L93
+"""
 
 
 def group(reading: Reading, environment: Mapping[str, str]) -> str | None:
@@ -51,6 +65,8 @@ def group(reading: Reading, environment: Mapping[str, str]) -> str | None:
     variable = next((name for name in sorted(environment) if name.startswith(FROM_OUTSIDE)), None)
     if variable:
         return f"{variable} in the environment sets data parallelism from outside"
+    if TORCHRUN in environment and environment.get("WORLD_SIZE", "1") != "1":
+        return f"WORLD_SIZE {environment['WORLD_SIZE']} of torchrun {MUST_NOT}"
     return _elsewhere(reading)
 
 
@@ -63,7 +79,12 @@ def addressed(reading: Reading) -> str | None:
 def placed_by_ray(reading: Reading) -> str | None:
     """Return the flag by which Ray decides where the engines run; ``None``: it does not."""
     names = (EXECUTOR, DATA_PARALLEL_BACKEND)
-    return next((name for name in names if reading.setting(name).value == "ray"), None)
+    return next((name for name in names if is_ray(reading.setting(name).value)), None)
+
+
+def is_ray(backend: str | bool | None) -> bool:
+    """Return whether a backend is Ray, by its name or as the class of an executor."""
+    return backend == "ray" or RAY_CLASS in str(backend)
 
 
 def _elsewhere(reading: Reading) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from safe_vllm.machine.facts import Machine, ModelShape
@@ -34,6 +34,8 @@ class Scene:
     """What the operator's own settings are known to meet here."""
     pins: frozenset[str] = frozenset()
     """Settings that no rung may change."""
+    kept_from_ray: Collection[str] = ()
+    """Variables that the operator lets no worker of Ray have."""
 
     @property
     def compute_capability(self) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from safe_vllm.record.incident_setup import GpuFree, GpuKind, HostFree, Versions
+
 FORM = 1
 """Of the form of reports. It grows when a field changes its meaning or goes, not when one comes."""
 
@@ -15,6 +17,8 @@ class LogLine:
     line: int
     """Its place among all lines of the attempt, both streams together, from 1."""
     text: str
+    alike: int = 0
+    """So many lines that differ from it in figures alone followed, and are left out."""
 
 
 @dataclass(frozen=True)
@@ -77,65 +81,14 @@ class Sequel:
 
 
 @dataclass(frozen=True)
-class Versions:
-    """What is installed. ``None``: not found."""
-
-    safe_vllm: str
-    vllm: str | None = None
-    flashinfer: str | None = None
-    torch: str | None = None
-    torch_cuda: str | None = None
-    """The CUDA release that torch was built for."""
-    driver: str | None = None
-    driver_cuda: str | None = None
-    """The newest CUDA release that the driver can run."""
-    python: str | None = None
-    """Path of the interpreter."""
-    architecture: str | None = None
-
-
-@dataclass(frozen=True)
-class GpuKind:
-    """GPUs that are alike."""
-
-    count: int
-    name: str
-    compute_capability: str | None = None
-    memory_mib: int | None = None
-
-
-@dataclass(frozen=True)
-class GpuFree:
-    """The free memory of one GPU. ``None``: not known."""
-
-    gpu: int
-    """As CUDA counts."""
-    total_mib: int
-    before_mib: int | None = None
-    """Before the first attempt."""
-    after_mib: int | None = None
-    """When nothing was left of this one."""
-
-
-@dataclass(frozen=True)
-class HostFree:
-    """What is left of the machine's memory, or of a disk. ``None``: not known."""
-
-    name: str
-    whole_bytes: int
-    before_bytes: int | None = None
-    """At the first attempt."""
-    after_bytes: int | None = None
-    """The last that was seen."""
-
-
-@dataclass(frozen=True)
 class CacheUsed:
     """What vLLM keeps from start to start, and where."""
 
     what: str
     path: str
     is_suspect: bool = False
+    because: str = ""
+    """Why it is suspect."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +97,24 @@ class Variable:
 
     name: str
     value: str | None
+    is_unread: bool = False
+    """Whether the installed versions do not read it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the command or vLLM itself says of how it runs."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Untried:
+    """A rung that has not been run in this launch, and why."""
+
+    rung: str
+    because: str
 
 
 @dataclass(frozen=True)
@@ -187,6 +158,12 @@ class Earlier:
     """From spawn to its end."""
     ready_for_s: float | None = None
     """``None``: it never was."""
+    reason: str = ""
+    """What was said of its end."""
+    has_fresh_caches: bool = False
+    """Whether it ran with caches that began empty in this launch."""
+    report: str | None = None
+    """The name of the report on it, where that is another one, and known."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +185,17 @@ class Incident:
     gpu_memory: tuple[GpuFree, ...] = ()
     host: tuple[HostFree, ...] = ()
     xid: tuple[str, ...] = ()
-    """Lines of output that name an Xid."""
+    """Lines of output that name an Xid, and what NVML reported of the GPUs."""
+    xid_notes: tuple[str, ...] = ()
+    """Of each Xid, a sentence: on which GPU, and whose process it was."""
+    settings: tuple[Setting, ...] = ()
+    """Model, parallelism and backends."""
+    untried: tuple[Untried, ...] = ()
+    """The rungs of the ladder that have not been run, and those that it does not have."""
+    is_observed: bool = False
+    """Whether nothing may be changed: vLLM runs as it was typed, and is started once."""
+    directory: str = ""
+    """Where the files of this report are; empty: it is in no file."""
     caches: tuple[CacheUsed, ...] = ()
     environment: tuple[Variable, ...] = ()
     """The variables that matter."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -16,6 +14,7 @@ from safe_vllm.plan.command import Command
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.veil import Veil, veil_of
+from safe_vllm.record import incident_xid
 from safe_vllm.record.incident import (
     CacheUsed,
     Core,
@@ -26,26 +25,23 @@ from safe_vllm.record.incident import (
     LogLine,
     Root,
     Sequel,
+    Setting,
     StackOf,
     Times,
-    Variable,
+    Untried,
 )
+from safe_vllm.record.incident_advice import Running, useful
+from safe_vllm.record.incident_command import command_line, settings, variables
+from safe_vllm.record.incident_ladder import untried
 from safe_vllm.record.incident_surroundings import gpu_memory, gpus, host, versions
 from safe_vllm.verdict.evidence import Observations, Verdict
 
-PREFIXES = (
-    "VLLM_ FLASHINFER_ TRTLLM_ CUDA_ CUBLAS_ CUDNN_ NCCL_ NVIDIA_ NVSHMEM_ UCX_ TORCH PYTORCH_ TRITON_ OMP_ HF_ "
-    "TRANSFORMERS_ SAFE_VLLM_"
-).split()
-NAMES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "RAY_ADDRESS", "VIRTUAL_ENV", "XDG_CACHE_HOME"})
-"""Variables that matter, with those that begin so."""
-NAMES_ALONE = ("HF_", "TRANSFORMERS_")
-"""Of these the value is not told: it says more of the operator than of the fault."""
-NOT_VLLMS = ("SAFE_VLLM_",)
-"""These do not belong to the command: vLLM does not read them."""
 MOST = 64
 """Of whatever there may be many of."""
-_XID = re.compile(r"\bXid\b.{0,40}\d")
+ADVICE_FOLLOWS = "; what may help: "
+"""What a decision says before it repeats the advice."""
+LOADED = "the output names it: what is kept there was in use, and may have brought the fault"
+BLAMED = "what is kept there may have brought the fault"
 
 T = TypeVar("T")
 NO_CORES = Cores()
@@ -100,12 +96,16 @@ class Material:
     names."""
     config: Mapping[str, object] | None = None
     """What the operator's configuration file says: it may hold secrets."""
+    unread: Collection[str] = ()
+    """Variables that the installed versions do not read, besides those of the plan."""
 
 
 def incident_of(found: Material) -> Incident:
     """Return the report. It takes as long as the output is to be looked through, and a launch asks in a thread."""
     following = found.following.command.environment if found.following.command else {}
     veil = veil_of(found.salt, found.command.argv, {**following, **found.command.environment}, found.config)
+    texts = [line.text for line in found.verdict.evidence] + [text for _, text in (*found.around, *found.tail)]
+    xid = incident_xid.lines(texts, found.seen.gpu_events)[:MOST]
     incident = Incident(
         launch=found.launch,
         attempt=found.attempt,
@@ -120,35 +120,23 @@ def incident_of(found: Material) -> Incident:
         gpus=tuple(gpus(found.machine)),
         gpu_memory=tuple(gpu_memory(found.gpus_before, found.gpus_after)),
         host=tuple(host(found.levels)),
-        xid=tuple(_xid(found)),
+        xid=tuple(xid),
+        xid_notes=tuple(incident_xid.notes(xid, texts, found.seen.ends, found.seen.gpu_events)),
+        settings=tuple(_settings(found, veil)),
+        untried=tuple(_untried(found)),
+        is_observed=found.plan.observed is not None,
         caches=tuple(_caches(found)),
-        environment=tuple(_environment(found.command.environment, veil)),
+        environment=tuple(variables(found.command.environment, {*found.plan.unread, *found.unread}, veil)),
         ends=tuple(Ended(end.name, end.pid, end.status) for end in found.seen.ends[:MOST]),
         stacks=tuple(StackOf(*stack) for stack in found.stacks),
         stacks_problem=found.stacks_problem,
-        cores=tuple(Core(file.path, file.size_bytes, file.kind) for file in found.cores.files),
+        cores=_cores(found),
         core_place=found.cores.where,
         history=tuple(found.history[-MOST:]),
         around=tuple(LogLine(*line) for line in found.around),
         tail=tuple(LogLine(*line) for line in found.tail),
     )
     return _veiled(incident, veil)
-
-
-def command_line(rung: Rung, command: Command, veil: Veil) -> str:
-    """Return a command as a line for a shell: the variables that matter to vLLM, and every word."""
-    ours = dict(rung.environment)
-    names = [name for name in command.environment if name in ours or _is_vllms(name)]
-    words = [f"{name}={shlex.quote(veil.variable(name, command.environment[name]))}" for name in sorted(names)]
-    return " ".join([*words, shlex.join(veil.words(command.argv))])
-
-
-def _is_vllms(name: str) -> bool:
-    return _matters(name) and not name.startswith((*NAMES_ALONE, *NOT_VLLMS))
-
-
-def _matters(name: str) -> bool:
-    return name in NAMES or name.startswith(tuple(PREFIXES))
 
 
 def _veiled(value: T, veil: Veil) -> T:
@@ -188,15 +176,27 @@ def _death(found: Material) -> Death:
         reason=verdict.reason,
         exit_status=found.seen.leader_status,
         evidence=tuple(Root(line.number, line.text, line.kind, line.process) for line in telling[:MOST]),
-        advice=verdict.advice,
+        advice=tuple(
+            useful(
+                verdict.advice,
+                Running(found.rung.words, found.command.environment, found.config),
+                _cores(found),
+                found.machine.installation.python,
+                has_stacks=bool(found.stacks),
+            )
+        ),
     )
+
+
+def _cores(found: Material) -> tuple[Core, ...]:
+    return tuple(Core(file.path, file.size_bytes, file.kind) for file in found.cores.files)
 
 
 def _sequel(found: Material, veil: Veil) -> Sequel:
     following = found.following
     rung, command = following.rung, following.command
     return Sequel(
-        decision=following.decision,
+        decision=_decision(following.decision, found.verdict.reason),
         rung=rung.name if rung else None,
         pause_s=None if following.pause_s is None else round(following.pause_s, 1),
         status=following.status,
@@ -205,9 +205,29 @@ def _sequel(found: Material, veil: Veil) -> Sequel:
     )
 
 
-def _xid(found: Material) -> Iterator[str]:
-    lines = [line.text for line in found.verdict.evidence] + [text for _, text in (*found.around, *found.tail)]
-    yield from list(dict.fromkeys(line for line in lines if _XID.search(line)))[:MOST]
+def _decision(decision: str, reason: str) -> str:
+    """Return what was decided, without what the report says elsewhere: why vLLM died, and what may help."""
+    short, _, _ = decision.partition(ADVICE_FOLLOWS)
+    return short if short == reason else short.removesuffix(f": {reason}")
+
+
+def _untried(found: Material) -> Iterator[Untried]:
+    following = found.following.rung
+    tried = [past.rung for past in found.history]
+    return untried(found.plan, found.rung.name, tried, following.name if following else None, found.verdict)
+
+
+def _settings(found: Material, veil: Veil) -> Iterator[Setting]:
+    """Yield what the command asks for, then what vLLM said that it uses."""
+    yield from settings(found.rung.words, found.command.environment, found.config, veil)
+    told = found.verdict.setup
+    for name, value in (
+        ("MoE backend, by its output", found.seen.backend),
+        ("attention backend, by its output", told.attention_backend),
+        ("all-to-all backend, by its output", told.all2all_backend),
+    ):
+        if value:
+            yield Setting(name, value)
 
 
 def _caches(found: Material) -> Iterator[CacheUsed]:
@@ -215,12 +235,7 @@ def _caches(found: Material) -> Iterator[CacheUsed]:
     for what, path in found.caches:
         is_named = named is not None and (named == path or named.startswith(f"{path.rstrip('/')}/"))
         is_there = is_there or is_named
-        yield CacheUsed(what, path, is_named or path in found.suspect_caches or what in found.suspect_caches)
+        is_blamed = path in found.suspect_caches or what in found.suspect_caches
+        yield CacheUsed(what, path, is_named or is_blamed, LOADED if is_named else BLAMED if is_blamed else "")
     if named is not None and not is_there:
-        yield CacheUsed("what the output names", named, True)
-
-
-def _environment(environment: Mapping[str, str], veil: Veil) -> Iterator[Variable]:
-    for name in sorted(filter(_matters, environment)):
-        is_told = not name.startswith(NAMES_ALONE)
-        yield Variable(name, veil.variable(name, environment[name]) if is_told else None)
+        yield CacheUsed("what the output names", named, True, LOADED)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from safe_vllm.record.incident import Incident, LogLine, StackOf
+from safe_vllm.record.incident_collapse import collapsed, without_clients
 
 LINE_CHARACTERS = 600
 AROUND_CHARACTERS = 18_000
@@ -22,20 +23,25 @@ ROW_CHARACTERS = 300
 
 def shortened(incident: Incident, share: float = 1.0) -> Incident:
     """Return the report with as much of the output and the stacks as fits. ``share`` makes it still shorter."""
+    telling = {line.line for line in incident.death.evidence}
+    incident = replace(incident, around=collapsed(incident.around, telling))
     around = _around(incident, int(AROUND_CHARACTERS * share))
     last = around[-1].line if around else 0
-    tail = [line for line in incident.tail if line.line > last]
+    tail = collapsed([line for line in incident.tail if line.line > last], telling)
     return replace(
         incident,
         death=replace(
             incident.death,
-            evidence=tuple(replace(line, text=cut(line.text)) for line in incident.death.evidence[:MOST_LINES]),
+            evidence=tuple(
+                replace(line, text=cut(without_clients(line.text))) for line in incident.death.evidence[:MOST_LINES]
+            ),
         ),
         environment=tuple(
             replace(known, value=None if known.value is None else cut(known.value, ROW_CHARACTERS))
             for known in incident.environment[: 2 * MOST_ROWS]
         ),
         xid=tuple(cut(line, ROW_CHARACTERS) for line in incident.xid[:MOST_LINES]),
+        xid_notes=tuple(cut(note, ROW_CHARACTERS) for note in incident.xid_notes[:MOST_LINES]),
         gpu_memory=incident.gpu_memory[:MOST_ROWS],
         ends=incident.ends[:MOST_ROWS],
         cores=incident.cores[:MOST_ROWS],

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.levels import GpuMemory, Level
-from safe_vllm.record.incident import GpuFree, GpuKind, HostFree, Versions
+from safe_vllm.record.incident_setup import GpuFree, GpuKind, HostFree, Versions
 from safe_vllm.verdict.evidence import Setup
 
 

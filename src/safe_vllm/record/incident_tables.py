@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from safe_vllm.record.incident import Ended, GpuKind, Incident, Variable
+from safe_vllm.record.incident import CacheUsed, Earlier, Ended, Incident, Variable
+from safe_vllm.record.incident_setup import GpuKind
 from safe_vllm.record.markdown import code, said, table
 from safe_vllm.verdict.evidence import signal_name
 
 GIB = 1 << 30
 MIB = 1 << 20
+OWNERS = {"process": "a process, written by the kernel", "gpu": "a GPU, written by the CUDA driver"}
+REMEDY = (
+    "safe-vllm changed nothing in what is suspect. Move it aside and start again to see whether it was that; where "
+    "attempts of this launch had fresh caches, the table of attempts says so."
+)
+UNREAD = " (not read by the installed version)"
 
 
 def machine(incident: Incident) -> list[str]:
-    """Return versions and GPUs; what was not found is left out."""
+    """Return versions, GPUs and settings; what was not found is left out."""
     known = incident.versions
     rows = (
         ("vLLM", known.vllm),
@@ -23,6 +30,7 @@ def machine(incident: Incident) -> list[str]:
         ("Python", known.python),
         ("architecture", known.architecture),
         *(("GPUs", _gpus(kind)) for kind in incident.gpus),
+        *((setting.name, setting.value) for setting in incident.settings),
     )
     return table(("what", "which"), [(name, said(value)) for name, value in rows if value])
 
@@ -34,19 +42,20 @@ def _gpus(kind: GpuKind) -> str:
 
 
 def attempts(incident: Incident) -> list[str]:
-    """Return the attempts so far, this one last."""
-    rows = [
-        (
-            str(past.attempt),
-            said(past.rung),
-            past.fault,
-            past.phase,
-            str(past.seconds),
-            "never ready" if past.ready_for_s is None else str(past.ready_for_s),
-        )
-        for past in incident.history
-    ]
-    return table(("attempt", "rung", "fault", "phase", "seconds", "ready for, s"), rows)
+    """Return the attempts so far, this one last, and the rungs that were not run."""
+    tried = [(said(past.rung), _attempt(past, incident), said(past.reason or past.fault)) for past in incident.history]
+    following = incident.sequel.rung
+    then = [(said(following), f"{incident.attempt + 1}, next", "")] if following else []
+    rest = [(said(each.rung), "not run", said(each.because)) for each in incident.untried]
+    return table(("rung", "attempt", "what came of it, or why it was not run"), [*tried, *then, *rest])
+
+
+def _attempt(past: Earlier, incident: Incident) -> str:
+    ready = "never ready" if past.ready_for_s is None else f"ready for {past.ready_for_s} s"
+    caches = ", with fresh caches" if past.has_fresh_caches else ""
+    report = f", report {code(past.report)}" if past.report else ""
+    this = " (this one)" if past.attempt == incident.attempt else ""
+    return f"{past.attempt}{this}: {past.seconds} s, {ready}{caches}{report}"
 
 
 def endings(incident: Incident) -> list[str]:
@@ -58,22 +67,27 @@ def endings(incident: Incident) -> list[str]:
 def _status(end: Ended) -> str:
     if end.status is None:
         return "unknown"
-    return f"{end.status} ({signal_name(-end.status)})" if end.status < 0 else str(end.status)
+    return f"killed by {signal_name(-end.status)} ({end.status})" if end.status < 0 else f"status {end.status}"
 
 
 def core_files(incident: Incident) -> list[str]:
     """Return where core files are and how large."""
-    rows = [(code(core.path), core.kind, size(core.size_bytes)) for core in incident.cores]
+    rows = [(code(core.path), OWNERS.get(core.kind, core.kind), size(core.size_bytes)) for core in incident.cores]
     whole = size(sum(core.size_bytes for core in incident.cores))
-    found = [f"{len(rows)} came while it ran, {whole} in all:", "", *table(("file", "of", "size"), rows), ""]
-    place = [f"{said(incident.core_place)}."] if incident.core_place else []
-    return [*(found if rows else ["None was found.", ""] if place else []), *place]
+    found = [f"New files while it ran: {len(rows)}, {whole} in all.", "", *table(("file", "of", "size"), rows), ""]
+    place = [f"Of the kernel's: {said(incident.core_place)}."] if incident.core_place else []
+    return [*(found if rows else ["New files while it ran: none.", ""] if place else []), *place]
 
 
 def caches(incident: Incident) -> list[str]:
-    """Return what vLLM keeps from start to start."""
-    rows = [(said(cache.what), code(cache.path), "suspect" if cache.is_suspect else "") for cache in incident.caches]
-    return table(("what", "where", ""), rows)
+    """Return what vLLM keeps from start to start, and what to do with what is suspect."""
+    rows = [(said(cache.what), code(cache.path), _suspicion(cache)) for cache in incident.caches]
+    remedy = ["", REMEDY] if any(cache.is_suspect for cache in incident.caches) else []
+    return [*table(("what", "where", ""), rows), *remedy]
+
+
+def _suspicion(cache: CacheUsed) -> str:
+    return f"suspect: {said(cache.because)}" if cache.is_suspect else ""
 
 
 def memory(incident: Incident) -> list[str]:
@@ -108,4 +122,5 @@ def variables(incident: Incident) -> list[str]:
 
 
 def _value(known: Variable) -> str:
-    return "set; its value is not told" if known.value is None else code(known.value)
+    value = "set; its value is not told" if known.value is None else code(known.value)
+    return value + (UNREAD if known.is_unread else "")

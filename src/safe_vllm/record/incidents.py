@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import urandom
 from pathlib import Path
 
@@ -123,10 +123,9 @@ def _write(folder: Path, incident: Incident, at: float) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
     half = folder / f".{stamp}.{urandom(4).hex()}{HALF}"
     half.mkdir(mode=0o700)
+    known = _with_reports(folder, incident)
     try:
-        for name, text in contents(incident).items():
-            write(half / name, text.encode("utf-8", "backslashreplace"))
-        path = _rename(half, folder / f"{stamp}-{incident.death.fault}")
+        path = _place(half, folder / f"{stamp}-{incident.death.fault}", known)
     except OSError:
         _remove(half)
         raise
@@ -134,10 +133,25 @@ def _write(folder: Path, incident: Incident, at: float) -> Path:
     return path
 
 
-def _rename(half: Path, path: Path) -> Path:
-    """Give it its name, or that with a number where another launch had the same fault in the same second."""
+def _with_reports(folder: Path, incident: Incident) -> Incident:
+    """Return the report with the names of those on earlier attempts of its launch, as far as they are written."""
+    earlier = [past for past in incident.history if past.attempt != incident.attempt]
+    found = {one.attempt: one.name for one in listed(folder.parent) if one.launch == incident.launch} if earlier else {}
+    return replace(
+        incident,
+        history=tuple(
+            replace(past, report=found.get(past.attempt)) if past in earlier else past for past in incident.history
+        ),
+    )
+
+
+def _place(half: Path, path: Path, incident: Incident) -> Path:
+    """Write it and give it its name, or that with a number where another had the same fault in the same second."""
     for number in range(2, MOST_NAMES):
         try:
+            if not path.is_dir():
+                for name, text in contents(replace(incident, directory=str(path))).items():
+                    write(half / name, text.encode("utf-8", "backslashreplace"))
             return half.rename(path)
         except OSError:
             if not path.is_dir() or number == MOST_NAMES - 1:

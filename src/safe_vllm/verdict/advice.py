@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from safe_vllm.verdict import xids
 from safe_vllm.verdict.evidence import Verdict
 
 MOST_SHOWN = 4
@@ -43,6 +44,8 @@ class Advice:
     """Words of the GPU's name."""
     architectures: tuple[str, ...] = ()
     compute_capabilities: tuple[str, ...] = ()
+    xids: tuple[int, ...] = ()
+    """Of the line that is the cause."""
     fixed_in: tuple[tuple[str, str], ...] = ()
     """Packages, with the versions that make the advice needless."""
 
@@ -74,6 +77,8 @@ def _fits(conditions: tuple[_Condition, ...]) -> bool:
 def _conditions(entry: Advice, verdict: Verdict) -> Iterator[_Condition]:
     """Yield what ``entry`` demands. What nothing tells is left to the reader, in words."""
     setup = verdict.setup
+    if entry.xids:
+        yield _Condition(xids.number(next(iter(verdict.evidence), None)) in entry.xids)
     for wanted, found in (
         (entry.faults, verdict.fault),
         (entry.suspects, verdict.suspect),

@@ -43,6 +43,8 @@ def _entry(entry: object, where: str) -> Advice:
 def _value(key: object, value: object, where: str) -> object:
     if key in _LISTS:
         return _list(str(key), value, where)
+    if key == "xids":
+        return _numbers(value, where)
     if key == "fixed_in":
         return _fixes(value, where)
     if key not in _TEXTS and key not in PACKAGES:
@@ -62,6 +64,12 @@ def _list(key: str, value: object, where: str) -> tuple[str, ...]:
     for item in value:
         if key in _WORDS and item not in _WORDS[key]:
             raise Trouble(f"{where}: {item} is not one of {', '.join(sorted(_WORDS[key]))}")
+    return tuple(value)
+
+
+def _numbers(value: object, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value or not all(type(item) is int for item in value):
+        raise Trouble(f"{where}: expected a list of numbers")
     return tuple(value)
 
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safe_vllm.verdict import ends
+from safe_vllm.verdict import ends, xids
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
-from safe_vllm.verdict.reading import INTERRUPTED, KILLED, ORDERLY, TERMINATED, Reading, guess, named, read, root
+from safe_vllm.verdict.reading import (
+    INTERRUPTED,
+    KILLED,
+    ORDERLY,
+    TERMINATED,
+    Reading,
+    credible,
+    guess,
+    named,
+    read,
+    root,
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,7 @@ class Cause:
 
 def find(seen: Observations) -> Cause:
     """Return the cause of the end, or the fault ``none`` where nothing tells of one."""
-    reading = read(seen.evidence)
+    reading = credible(read(seen.evidence), seen)
     first = root(reading, seen)
     told = _was_told_to_stop(reading, seen)
     if first and not (told and reading.stopping and reading.stopping.number < first.number):
@@ -32,7 +43,8 @@ def find(seen: Observations) -> Cause:
     if told:
         is_quiet = reading.stopping and reading.stopping.signature == ORDERLY and not seen.leader_status
         return Cause("none" if is_quiet else "stopped", reading.stopping)
-    return _by_signal(seen) or _by_weaker_lines(reading, seen) or _as_said(seen) or _by_silence(reading, seen)
+    by_signal = _by_signal(reading, seen)
+    return by_signal or _by_weaker_lines(reading, seen) or _as_said(seen) or _by_silence(reading, seen)
 
 
 def _was_told_to_stop(reading: Reading, seen: Observations) -> bool:
@@ -54,10 +66,11 @@ def _was_torn_down(reading: Reading, told: Evidence) -> bool:
     return by_stop and not (named(reading) or guess(reading))
 
 
-def _by_signal(seen: Observations) -> Cause | None:
+def _by_signal(reading: Reading, seen: Observations) -> Cause | None:
     end = ends.by_fault(seen.ends)
     signal = ends.signal_of(end.status if end else seen.leader_status)
-    if signal not in ends.FAULT_SIGNALS:
+    # with SIGABRT native code gives up on the GPU; the other signals are faults of the CPU, and speak for themselves
+    if signal not in ends.FAULT_SIGNALS or (signal == ends.ABORT and any(map(xids.is_xid, reading.weak))):
         return None
     # mapped memory that is not there: at the start that is nearly always a small /dev/shm
     return Cause("shm" if signal == ends.BUS and not seen.was_ready else "engine-signal", end=end)

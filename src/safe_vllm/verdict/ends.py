@@ -10,7 +10,7 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6:
            9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 31: "SIGSYS"}  # fmt: skip
 FAULT_SIGNALS = frozenset({4, 5, 6, 7, 8, 11})
 """Signals that a process brings on itself."""
-BUS, KILL = 7, 9
+ABORT, BUS, KILL = 6, 7, 9
 ASKED_SIGNALS = frozenset({2, 15})
 
 _VLLM = re.compile(r"VLLM::|(?:EngineCore|Worker|VllmWorker|APIServer|ApiServer|DPCoordinator|vllm\b)")

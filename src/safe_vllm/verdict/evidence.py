@@ -71,6 +71,26 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class GpuEvent:
+    """A fault of a GPU that the attempt uses, as NVML reported it. Whose doing it was NVML does not say."""
+
+    xid: int | None
+    """NVIDIA's number for the fault; ``None``: the GPU is gone."""
+    place: int | None = None
+    """The number of the GPU as CUDA counts."""
+    bus: str | None = None
+    """Its address as the kernel writes it, such as ``PCI:0000:65:00``."""
+    at_s: float = 0.0
+    """Seconds since the attempt was spawned."""
+
+    @property
+    def line(self) -> str:
+        """What is said of it, in the form in which the kernel says it."""
+        where = "" if self.place is None else f" on GPU {self.place}"
+        return f"NVML: GPU is lost{where}" if self.xid is None else f"NVML: Xid ({self.bus}): {self.xid}{where}"
+
+
+@dataclass(frozen=True)
 class ProcessEnd:
     """How a process below the leader ended."""
 
@@ -121,6 +141,8 @@ class Observations:
     """Exit status of ``vllm serve``, a signal as its negative number; ``None``: it was ended by us."""
     evidence: tuple[Evidence, ...] = ()
     ends: tuple[ProcessEnd, ...] = ()
+    gpu_events: tuple[GpuEvent, ...] = ()
+    """The first ones; those that bear on the end are among the evidence too."""
     phase: str = "init"
     """The last phase that was reached before anything went wrong."""
     backend: str | None = None

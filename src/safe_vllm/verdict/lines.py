@@ -12,6 +12,8 @@ LONGEST_BYTES = 65536
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
 
+# Ray prints equal lines of several workers once, and says so behind them
+_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\](?: \(Ray deduplicates logs by default\..*)?$")
 _PREFIX = re.compile(r"\(([A-Za-z][\w.:=-]*(?: [\w.:=-]+){0,3}?) pid=\d+(?:, [^()]{0,80})?\)(?: |$)")
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _CLOCK = r"(?P<date>\d\d-\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?"
@@ -91,9 +93,10 @@ class Record:
 
 
 def clean(line: bytes) -> str:
-    """Return ``line`` as text without colours and line end, invalid bytes replaced."""
+    """Return ``line`` as text without colours, line end and Ray's remark on repetitions, invalid bytes replaced."""
     text = line[:LONGEST_BYTES].decode("utf-8", "replace").rstrip("\r\n")
-    return _ANSI.sub("", text) if "\x1b" in text else text
+    text = _ANSI.sub("", text) if "\x1b" in text else text
+    return _REPEATED.sub("", text) if "x across cluster]" in text else text
 
 
 def after_wrapper(text: str) -> int:

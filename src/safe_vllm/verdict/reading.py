@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from safe_vllm.verdict import ends
+from safe_vllm.verdict import ends, xids
 from safe_vllm.verdict.evidence import LETHAL, PHASES, Evidence, Observations
 from safe_vllm.verdict.scan import ANSWERED, UP
 from safe_vllm.verdict.signatures import GUESS
@@ -43,6 +43,8 @@ _ENDS_A_START = _FROM_CLIENTS | {"no-gpu", "unsupported-gpu", "toolchain", "driv
 """Faults that end a start before the first kernel of the model: one that a kernel fault follows did not."""
 _NEAR_S = 60.0
 _STALL_S = 60.0
+_STALE_S = 900.0
+"""Ranks may wait ten minutes for one whose GPU broke; what came longer ago did no harm."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,20 @@ def _follows(line: Evidence, stopping: Evidence | None) -> bool:
     return stopping is not None and line.number > stopping.number
 
 
+def credible(reading: Reading, seen: Observations) -> Reading:
+    """Return ``reading`` without Xids that tell nothing of this end: of others, or of another time."""
+    died_at_s, pids = _died_at_s(reading, seen), xids.pids(seen)
+
+    def counts(line: Evidence) -> bool:
+        is_near = 0 <= died_at_s - line.at_s <= _NEAR_S
+        return not xids.is_xid(line) or (is_near and not xids.is_of_another(line, pids))
+
+    def is_fresh(line: Evidence) -> bool:
+        return not xids.is_reported(line) or seen.ended_at_s - line.at_s <= _STALE_S
+
+    return replace(reading, roots=tuple(filter(is_fresh, reading.roots)), weak=tuple(filter(counts, reading.weak)))
+
+
 def root(reading: Reading, seen: Observations) -> Evidence | None:
     """Return the root line: the hardware before all, else the first."""
     for fault in ("board", "host-oom"):
@@ -177,14 +193,16 @@ def guess(reading: Reading) -> Evidence | None:
 
 
 def relevant(line: Evidence | None, seen: Observations) -> tuple[Evidence, ...]:
-    """Return what belongs in a report beside ``line``: causes and echoes, but for those that an answer cleared."""
+    """Return what belongs in a report beside ``line``: causes and echoes that no answer cleared."""
     settled = max((place for place, e in enumerate(seen.evidence) if e.signature in (ANSWERED, UP)), default=-1)
+    pids = xids.pids(seen)
     return tuple(
         e
         for place, e in enumerate(seen.evidence)
         if e.kind in ("root", "echo")
         and (place > settled or (line and e.number > line.number))
         and not (line and (e.number, e.text) == (line.number, line.text))
+        and not xids.is_of_another(e, pids)
     )
 
 

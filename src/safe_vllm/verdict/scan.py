@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from safe_vllm.verdict.evidence import Evidence, Kind, Setup
+from safe_vllm.verdict.evidence import Evidence, GpuEvent, Kind, Setup
 from safe_vllm.verdict.kept import Kept
 from safe_vllm.verdict.lines import LONGEST_BYTES, Record, clean, split
 from safe_vllm.verdict.phase import Progress
@@ -98,6 +98,11 @@ class Scan:
         self._settle(
             Evidence(self.lines, "a test request was answered", "marker", ANSWERED, phase=self.phase, at_s=at_s)
         )
+
+    def gpu_event(self, event: GpuEvent) -> list[Evidence]:
+        """Take in what NVML told of a GPU; return what it shows. An answer that follows clears it like any line."""
+        match = self._signatures.match(record := Record(event.line, event.line))
+        return self._take(match, record, event.at_s) if match else []
 
     def feed(self, stream: Stream, chunk: bytes, at_s: float) -> list[Evidence]:
         """Take ``chunk`` of ``stream``, ``at_s`` seconds after the spawn; return what its whole lines show."""
