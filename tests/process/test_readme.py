@@ -15,8 +15,12 @@ from scenes import argparse_error, ima_at_startup, serve_ok
 CHECKOUT = Path(__file__).parents[2]
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 BLOCKS = [block for page in PAGES for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
-LINES = [line.split("#")[0].strip() for block in BLOCKS for line in block.splitlines() if line.strip()]
-COMMANDS = tuple(dict.fromkeys(LINES))
+LINES = [
+    line.split("#")[0].strip() for block in BLOCKS for line in block.replace("\\\n", " ").splitlines() if line.strip()
+]
+OTHERS = ("docker", "helm", "kubectl", "sudo", "systemctl")
+"""Commands of other programs; the tests on systemd, containers and manifests run what can be run of them."""
+COMMANDS = tuple(dict.fromkeys(line for line in LINES if line.split()[0] not in OTHERS))
 GRACE = CHECKOUT / "tests" / "golden" / "machines" / "gb200-4-flashinfer-0.6.12.json"
 
 
@@ -65,6 +69,15 @@ def records(stage: Stage) -> None:
     again = stage.start(subcommand=("plan",), options=("--machine", str(stage.root / "gb200.json")))
     assert again.finish() == 0
     assert b"software: vLLM 0.32.0" in again.stdout()
+
+
+def checks_a_unit(stage: Stage) -> None:
+    unit = CHECKOUT / "deploy" / "systemd" / "safe-vllm@.service"
+    done = subprocess.run(
+        [SAFE_VLLM, "doctor", "--unit", unit], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode in (0, 1)
+    assert "Type" in done.stdout
 
 
 def lists(stage: Stage) -> None:
@@ -133,6 +146,7 @@ TRIED: dict[str, Callable[[Stage], None]] = {
     "safe-vllm --machine gb200.json doctor MODEL …": of_another_machine("doctor", 1),
     "safe-vllm doctor MODEL …": checks_up,
     "safe-vllm --output json doctor MODEL … > gb200.json": records,
+    "safe-vllm doctor --unit FILE": checks_a_unit,
     "safe-vllm profiles list": lists,
     "safe-vllm profiles show gb200": shows,
     "safe-vllm profiles check FILE": checks,
@@ -156,6 +170,12 @@ TRIED: dict[str, Callable[[Stage], None]] = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_shown_works(stage: Stage, command: str) -> None:
     TRIED[command](stage)
+
+
+def test_every_file_of_ours_is_there_that_a_command_of_another_program_names() -> None:
+    named = {word for line in LINES for word in re.findall(r"deploy/[\w./@-]+", line)}
+    assert len(named) > 3
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []
 
 
 def test_nothing_is_tried_that_is_not_shown() -> None:
