@@ -15,6 +15,7 @@ from safe_vllm.checks import (
     hardware,
     known_faults,
     libraries,
+    manifest,
     resources,
     software,
     surroundings,
@@ -28,6 +29,7 @@ from safe_vllm.machine import (
     config_file,
     examine,
     executable,
+    manifest_files,
     packages,
     ports,
     profile_files,
@@ -120,8 +122,13 @@ def of_units(names: Sequence[str]) -> tuple[Finding, ...]:
     return unit_file.checked(unit_files.read(names))
 
 
-def told_of_units(findings: Sequence[Finding], output: str) -> str:
-    """Return the check of a unit as text or as one JSON object."""
+def of_manifests(names: Sequence[str]) -> tuple[Finding, ...]:
+    """Return what is found in Kubernetes manifests; ``-`` is standard input. Raises Trouble."""
+    return manifest.checked(manifest_files.read(names))
+
+
+def told_of_files(findings: Sequence[Finding], output: str) -> str:
+    """Return the check of units or manifests as text or as one JSON object."""
     if output == "json":
         return json.dumps(as_object(findings, None), ensure_ascii=False, indent=2)
     return "\n".join(as_lines(findings))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from gpus import WITH_DRIVER, Gpus
 from launch import Stage, install
 
 from leftovers import Process
@@ -21,6 +23,15 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stage(tmp_path: Path, binaries: Path, older_processes: frozenset[Process]) -> Stage:
     """A place of this test's own."""
     return Stage(tmp_path, binaries, older_processes)
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> Gpus:
+    """Return GPUs, where this machine lets us pretend to have a driver."""
+    probe = subprocess.run([*WITH_DRIVER, "/bin/true"], capture_output=True, text=True, timeout=30)
+    if probe.returncode:
+        pytest.skip(f"no mount namespaces here: {probe.stderr.strip()}")
+    return Gpus(tmp_path / "gpus.json")
 
 
 @pytest.hookimpl(wrapper=True)

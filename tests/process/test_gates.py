@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -11,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpus import IN_A_NAMESPACE, Gpus
 from launch import Launch, Stage, free_port
 from scenes import ENGINE, Scene, engine, fill, ima_at_startup, mark, serve, serve_ok, wait_for_file
 
-FAKE_NVML = Path(__file__).with_name("fake_nvml")
-IN_A_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-euc")
-WITH_DRIVER = (*IN_A_NAMESPACE, 'mount -t tmpfs tmpfs /proc/driver; mkdir /proc/driver/nvidia; '
-               ': >/proc/driver/nvidia/version; exec "$0" "$@"')  # fmt: skip
 PATIENT_S = 90.0
 
 
@@ -119,36 +115,6 @@ def test_the_first_attempt_passes_no_gate(stage: Stage) -> None:
 
 
 # GPU memory
-
-
-class Gpus:
-    """What NVML tells."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.set(80_000, 40_000)
-
-    def set(self, *free_mib: int, holders: tuple[tuple[int, int], ...] = (), **how: bool) -> None:
-        gpus = [{"free_mib": free, "total_mib": 81_559, "holders": holders} for free in free_mib]
-        new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({"gpus": gpus, **how}))
-        new.replace(self.path)
-
-    def calls(self) -> int:
-        return len(Path(f"{self.path}.calls").read_text().splitlines())
-
-    def start(self, stage: Stage, *scenes: Scene) -> Launch:
-        environment = {"FAKE_NVML": str(self.path), "PYTHONPATH": str(FAKE_NVML)}
-        return stage.start(*scenes, prefix=WITH_DRIVER, environment=environment)
-
-
-@pytest.fixture
-def gpus(tmp_path: Path) -> Gpus:
-    """Return GPUs, where this machine lets us pretend to have a driver."""
-    probe = subprocess.run([*WITH_DRIVER, "/bin/true"], capture_output=True, text=True, timeout=30)
-    if probe.returncode:
-        pytest.skip(f"no mount namespaces here: {probe.stderr.strip()}")
-    return Gpus(tmp_path / "gpus.json")
 
 
 def test_p8_the_next_attempt_waits_until_the_gpus_have_their_memory_back(stage: Stage, gpus: Gpus) -> None:

@@ -80,6 +80,14 @@ def checks_a_unit(stage: Stage) -> None:
     assert "Type" in done.stdout
 
 
+def checks_a_manifest(stage: Stage) -> None:
+    files = [CHECKOUT / "deploy" / "kubernetes" / name for name in ("statefulset.yaml", "configmap.yaml")]
+    words = [word for file in files for word in ("--manifest", str(file))]
+    done = subprocess.run([SAFE_VLLM, "doctor", *words], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode in (0, 1)
+    assert "probe" in done.stdout
+
+
 def lists(stage: Stage) -> None:
     assert b"* for this machine: " in profiles("list")
 
@@ -147,6 +155,8 @@ TRIED: dict[str, Callable[[Stage], None]] = {
     "safe-vllm doctor MODEL …": checks_up,
     "safe-vllm --output json doctor MODEL … > gb200.json": records,
     "safe-vllm doctor --unit FILE": checks_a_unit,
+    "safe-vllm doctor --manifest FILE": checks_a_manifest,
+    "safe-vllm doctor --manifest statefulset.yaml --manifest configmap.yaml": checks_a_manifest,
     "safe-vllm profiles list": lists,
     "safe-vllm profiles show gb200": shows,
     "safe-vllm profiles check FILE": checks,

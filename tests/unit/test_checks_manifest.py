@@ -103,6 +103,7 @@ WRONG = [
     (of_pod("restartPolicy", "Never"), "manifest-restart", "note", "Never"),
     (without_mount("/tmp"), "manifest-writable", "warning", "temporary files (/tmp)"),
     (without_mount("/var/cache/safe-vllm"), "manifest-writable", "warning", "HOME (/var/cache/safe-vllm)"),
+    (lambda _, container: container["volumeMounts"][1].update(readOnly=True), "manifest-writable", "warning", "HOME"),
     (env("HF_HOME", "/models"), "manifest-writable", "warning", "HF_HOME (/models)"),
     (without_mount("/var/lib/safe-vllm"), "manifest-state", "warning", "is in no volume"),
     (env("SAFE_VLLM_STATE_DIR", ""), "manifest-state", "note", "is not set"),
@@ -150,6 +151,7 @@ def test_a_shell_that_becomes_safe_vllm_and_a_path_are_fine(command: list[str]) 
         (["--max-attempts", "2"], 1202),
         (["--backoff=0"], 3000),
         (["--backoff=100"], 3240),
+        (["--max-attempts", "9" * 400], 3030),
     ],
 )
 def test_the_ladder_is_as_long_as_the_options_make_it(words: list[str], seconds: int) -> None:
@@ -195,11 +197,35 @@ def test_a_manifest_that_runs_no_vllm_is_a_problem() -> None:
     assert (told.level, told.what) == ("problem", "nothing in it runs vLLM")
 
 
+def test_of_two_volumes_the_deeper_one_holds_a_place() -> None:
+    deeper = {"name": "locked", "mountPath": "/var/lib/safe-vllm/sub", "readOnly": True}
+    changes = [lambda _, container: container["volumeMounts"].append(deeper)]
+    assert found(*changes) == found()
+    (new,) = [each for each in found(*changes, env("SAFE_VLLM_STATE_DIR", "/var/lib/safe-vllm/sub")) if each.counts]
+    assert new.what.endswith("/var/lib/safe-vllm/sub is in no volume")
+
+
 def test_secrets_in_a_command_are_not_repeated() -> None:
     assert not any("sesame" in str(each) for each in found(put("args", ["tiny", "--api-key", "sesame-sesame"])))
     whole, _, container = workload("deployment.yaml")
     container["args"] = ["tiny", "--api-key", "sesame-sesame"]
     assert not any("sesame" in str(each) for each in manifest.checked([whole]))
+    whole["spec"]["template"]["spec"]["containers"] = [
+        {"command": ["vllm", "serve", "tiny", "--api-key", "sesame-sesame"]}
+    ]
+    assert not any("sesame" in str(each) for each in manifest.checked([whole]))
+
+
+def test_a_key_that_comes_from_another_variable_is_no_key() -> None:
+    assert found(env("HF_TOKEN", "$(TOKEN)"), put("args", ["tiny", "--api-key", "$(KEY)"])) == found()
+
+
+def test_nonsense_in_the_names_of_ports_and_volumes_is_passed_over() -> None:
+    def change(pod: Document, container: Document) -> None:
+        container["ports"].append({"name": [], "containerPort": {}})
+        pod["volumes"].append({"name": {}})
+
+    assert found(change) == found()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +237,9 @@ def test_quantities_are_read_as_kubernetes_writes_them(text: object, bytes_: flo
 
 
 KEYS = st.sampled_from(("name", "value", "port", "path", "emptyDir", "medium", "command", "containers", "x"))
-LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(("safe-vllm", "/livez", "", "1" * 400))
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(("safe-vllm", "/livez", "", "1" * 9999, 10**400))
+)
 THINGS = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5))
 
 

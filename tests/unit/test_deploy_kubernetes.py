@@ -14,6 +14,7 @@ from manifests import DOCUMENTS, NAMES, ROOT, WORKLOADS, documents, options, wor
 from safe_vllm.checks import manifest
 from safe_vllm.checks.manifest_pods import containers, size
 from safe_vllm.checks.manifest_probes import ladder_s
+from safe_vllm.cli.main import cli
 from safe_vllm.plan.intent import Limits
 from safe_vllm.plan.secrets import NAME
 
@@ -194,6 +195,13 @@ def test_services_and_options_are_found_by_their_names(name: str) -> None:
         assert services[found["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
     (reference,) = container["envFrom"]
     assert reference["configMapRef"]["name"] == documents("configmap.yaml")[0]["metadata"]["name"]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_variable_of_ours_is_one_that_safe_vllm_reads(name: str) -> None:
+    read = {f"SAFE_VLLM_{(option.name or '').upper()}" for option in cli.params}
+    given = {*options(), *variables(workload(name)[2])} - {"HOME"}
+    assert given <= read
 
 
 def test_no_service_has_a_name_of_which_kubernetes_makes_a_variable_of_vllms_or_ours() -> None:

@@ -85,7 +85,8 @@ def kubernetes(case: Case) -> Iterator[Finding]:
         f"the time of one start x {rungs} (the rungs of this ladder)" if rungs else "the time of one start x the rungs"
     )
     do = (
-        f"startupProbe: failureThreshold x periodSeconds above {times}, plus back-off; "
-        f"terminationGracePeriodSeconds above {Limits().stop_timeout_s:.0f}, the default of --stop-timeout"
+        "startupProbe and livenessProbe on /livez of --status-address, or failureThreshold x periodSeconds above "
+        f"{times}, plus back-off; terminationGracePeriodSeconds above {Limits().stop_timeout_s:.0f}, the default of "
+        "--stop-timeout; `safe-vllm doctor --manifest FILE` compares them"
     )
     yield Finding("kubernetes", "note", what, why, do)

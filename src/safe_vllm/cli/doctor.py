@@ -12,8 +12,8 @@ from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import Intent
 
 FOUND_SOMETHING = 1
-UNIT = "--unit"
-"""Ours where it is the first word; vLLM has no such flag."""
+OF_FILES = ("--unit", "--manifest")
+"""Ours where one of them is the first word; vLLM has no such flags."""
 
 
 @click.command("doctor", cls=Verbatim, short_help="Check this machine and what is installed; start nothing.")
@@ -22,14 +22,16 @@ def doctor(ctx: click.Context) -> int:
     """Check this machine for `vllm serve ARGS…`. Ends with 1 when something needs attention.
 
     `doctor --unit FILE` checks a systemd unit instead, with the drop-ins in FILE.d; repeat it for others. With
-    `--unit -` it reads what `systemctl cat NAME` prints.
+    `--unit -` it reads what `systemctl cat NAME` prints. `doctor --manifest FILE` does the same with Kubernetes
+    manifests, and with `--manifest -` it reads what `helm template` or `kustomize build` prints.
     """
-    units, words = _units(ctx.args)
-    if units and not words:
-        return _check_units(ctx, units)
-    if units:
-        hint = "what a unit runs stands in it"
-        raise Trouble(f"--unit takes no words for vLLM beside it: {words[0]}", hint=hint, status=Status.USAGE)
+    for option in OF_FILES:
+        names, words = _named(ctx.args, option)
+        if names and words:
+            hint = "what runs stands in the file"
+            raise Trouble(f"{option} takes no words for vLLM beside it: {words[0]}", hint=hint, status=Status.USAGE)
+        if names:
+            return _check_files(ctx, option, names)
     if wants_only_words(ctx.args):
         click.echo(ctx.get_help())
         return 0
@@ -50,23 +52,23 @@ def doctor(ctx: click.Context) -> int:
     return FOUND_SOMETHING if any(finding.counts for finding in findings) else 0
 
 
-def _units(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the files that ``--unit`` names at the beginning, and the words after them."""
+def _named(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """Return the files that the option names at the beginning, and the words after them."""
     names, rest = [], list(words)
-    while rest and rest[0].partition("=")[0] == UNIT:
+    while rest and rest[0].partition("=")[0] == option:
         _, equals, name = rest.pop(0).partition("=")
         if not equals and rest:
             name = rest.pop(0)
         if not name:
-            raise Trouble("--unit names no file", hint="give a unit file, or - for standard input", status=Status.USAGE)
+            raise Trouble(f"{option} names no file", hint="give a file, or - for standard input", status=Status.USAGE)
         names.append(name)
     return names, rest
 
 
-def _check_units(ctx: click.Context, names: Sequence[str]) -> int:
+def _check_files(ctx: click.Context, option: str, names: Sequence[str]) -> int:
     from safe_vllm import doctor as story
 
     let_signals_come()
-    findings = story.of_units(names)
-    click.echo(story.told_of_units(findings, ctx.obj["output"]))
+    findings = story.of_manifests(names) if option == "--manifest" else story.of_units(names)
+    click.echo(story.told_of_files(findings, ctx.obj["output"]))
     return FOUND_SOMETHING if any(finding.counts for finding in findings) else 0
