@@ -85,7 +85,7 @@ def checks_a_manifest(stage: Stage) -> None:
     words = [word for file in files for word in ("--manifest", str(file))]
     done = subprocess.run([SAFE_VLLM, "doctor", *words], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode in (0, 1)
-    assert "probe" in done.stdout
+    assert "startupProbe" in done.stdout
 
 
 def lists(stage: Stage) -> None:
