@@ -70,8 +70,6 @@ def write(failed: Failed, around: Circumstances, state: Path) -> tuple[Path | No
     verdict = advised_anew(failed.verdict, failed.rung, failed.command, prepared)
     tail = [(line.number, line.text) for line in ended.tail.last_lines()]
     root = verdict.evidence[0].number if verdict.evidence else None
-    limit, _ = resource.getrlimit(resource.RLIMIT_CORE)
-    core_limit = None if limit == resource.RLIM_INFINITY else limit
     material = Material(
         salt=around.salt,
         launch=around.launch,
@@ -92,12 +90,18 @@ def write(failed: Failed, around: Circumstances, state: Path) -> tuple[Path | No
         levels=around.levels,
         stacks=[(s.pid, s.title, s.text) for s in ended.stacks.taken] if ended.stacks else NO_STACKS,
         stacks_problem=ended.stacks.problem if ended.stacks else "",
-        cores=cores(failed.started_at, environment, [text for _, text in tail], core_limit=core_limit),
+        cores=cores(failed.started_at, environment, [text for _, text in tail], core_limit=_core_limit()),
         caches=caches_of(environment, prepared.dialect, words, prepared.config),
+        suspect_caches=frozenset(_suspect_caches(around, environment, words)),
         config=prepared.config,
         unread=frozenset(_unread(environment, prepared)),
     )
     return incidents.record(state, incident_of(material), failed.ended_at)
+
+
+def _core_limit() -> int | None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_CORE)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def advised_anew(verdict: Verdict, rung: Rung, command: Command, prepared: Prepared) -> Verdict:
@@ -121,6 +125,20 @@ def advised_anew(verdict: Verdict, rung: Rung, command: Command, prepared: Prepa
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "_").replace(" ", "_")
+
+
+def _suspect_caches(around: Circumstances, environment: Mapping[str, str], words: Sequence[str]) -> Iterator[str]:
+    """Yield the caches that the next attempt begins without because the same fault came twice."""
+    from safe_vllm.plan.fresh_caches import caches_of
+
+    decision, prepared, last = around.decision, around.prepared, around.history[-1]
+    following = _following(around)
+    if isinstance(decision, End) or following.rung is None or following.command is None:
+        return
+    if decision.fresh_caches and not last.fresh_caches and last.verdict.cache is None:
+        after = caches_of(following.command.environment, prepared.dialect, following.rung.words, prepared.config)
+        before = caches_of(environment, prepared.dialect, tuple(words), prepared.config)
+        yield from {path for _, path in before} - {path for _, path in after}
 
 
 def _unread(environment: Mapping[str, str], prepared: Prepared) -> Iterator[str]:

@@ -22,6 +22,7 @@ from safe_vllm.policy.descent import End
 
 if TYPE_CHECKING:
     from safe_vllm.machine.condition import Port
+    from safe_vllm.machine.xid import Xids
 
 GPU_WAIT_S = 50.0
 PORT_WAIT_S = 10.0
@@ -47,6 +48,14 @@ class Gates:
         """Take in what the GPUs have free before the first attempt. Raises StopAsked."""
         given = answer(self.loop, partial(gpu_memory, self.environment)) if self.has_driver else None
         self.gpus = (given[0] or ()) if given else ()
+
+    def gpu_faults(self, environment: Mapping[str, str]) -> Xids | None:
+        """Return where the driver reports faults of the GPUs that a process with this environment sees."""
+        if not self.has_driver:
+            return None
+        from safe_vllm.machine.xid import Xids
+
+        return Xids(environment)
 
     def remember_host(self) -> None:
         """Take in what the machine has left at the first attempt. No need to wait for a slow disk to tell."""

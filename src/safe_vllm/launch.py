@@ -105,7 +105,7 @@ class Launch:
         from safe_vllm.attempt import supervise  # slow to import; vLLM starts meanwhile
         from safe_vllm.judging import verdict_of
 
-        ended = supervise.run(self.loop, order, begun)
+        ended = supervise.run(self.loop, order, begun, self.gates.gpu_faults(order.command.environment))
         if ended.spawn_error is not None:
             reason = os.strerror(ended.spawn_error)
             raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)

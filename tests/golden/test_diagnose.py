@@ -92,6 +92,18 @@ def test_a_board_fault_in_a_whole_kernel_log_is_found(diagnosed: Diagnosed) -> N
     assert diagnosed(log.encode())["fault"] == "board"
 
 
+@pytest.mark.parametrize(
+    ("name", "fault"), [("VLLM::Worker_TP", "illegal-memory-access"), ("python3", "illegal-memory-access"),
+                        ("train.py", "unknown")]
+)  # fmt: skip
+def test_the_kernel_log_tells_why_a_server_died_without_a_word_unless_it_was_another_process(
+    diagnosed: Diagnosed, name: str, fault: str
+) -> None:
+    log = "(APIServer pid=1) INFO 08-06 10:00:00 [api_server.py:1] vLLM API server version 0.26.0\n"
+    log += f"[51002.114092] NVRM: Xid (PCI:0000:c1:00): 31, pid=84797, name={name}, channel 0x0000000a. MMU Fault\n"
+    assert diagnosed(log.encode(), 1)["fault"] == fault
+
+
 def test_what_cannot_be_judged_is_said_to_be_unknown(diagnosed: Diagnosed) -> None:
     found = diagnosed(b"hello\nworld\n", 1)
     assert (found["fault"], found["action"]) == ("unknown", "retry-safer")

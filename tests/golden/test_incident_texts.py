@@ -15,14 +15,32 @@ import pytest
 from incident_cases import CASES
 from safe_vllm.record.incident import Incident
 from safe_vllm.record.incident_making import incident_of
-from safe_vllm.record.incident_tables import size
+from safe_vllm.record.incident_tables import OWNERS, size
 from safe_vllm.record.incident_text import as_json, markdown, pasteable
+from safe_vllm.record.incident_words import ACTIONS, KINDS
 
 KEPT = Path(__file__).parent / "incidents"
 JSON_ONLY = {
     "form": "of use to programs alone",
 }
 """Fields that are not in the Markdown, and why."""
+
+
+SAID_WHERE_TRUE = {
+    "caches.is_suspect": "| suspect: ",
+    "death.is_suspect_known": "named by the output",
+    "environment.is_unread": "(not read by the installed version)",
+    "history.has_fresh_caches": "with fresh caches",
+    "is_observed": "--observe-only",
+}
+UNKNOWN = "suspect not known"
+WORDS: dict[str, dict[str, str]] = {
+    "death.action": ACTIONS,
+    "death.evidence.kind": KINDS | {"root": "Root line"},
+    "death.suspect": {"none": UNKNOWN, "unknown": UNKNOWN},
+    "cores.kind": OWNERS,
+}
+"""What stands for the names of the JSON."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +52,9 @@ def _without_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def told(name: str) -> Incident:
     incident = pasteable(incident_of(CASES[name]()))
-    return replace(incident, versions=replace(incident.versions, safe_vllm="0.0"))
+    stamp = incident.times.ended.translate(str.maketrans("", "", "-:"))
+    place = f"/var/lib/safe-vllm/incidents/{stamp}-{incident.death.fault}"
+    return replace(incident, versions=replace(incident.versions, safe_vllm="0.0"), directory=place)
 
 
 def leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
@@ -51,12 +71,11 @@ def leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
 
 def shown(place: str, value: object, text: str) -> bool:
     """Return whether a value of the JSON is in the Markdown, as that writes it."""
-    if place == "caches.is_suspect":
-        return not value or "| suspect |" in text
-    if place == "death.is_suspect_known":
-        return ("named by the output" if value else "a guess") in text or "suspect not known" in text
-    if place == "death.suspect" and value in ("none", "unknown"):
-        return "suspect not known" in text
+    if isinstance(value, bool):
+        return SAID_WHERE_TRUE[place] in text if value else True
+    words = WORDS.get(place, {}).get(value)  # type: ignore[call-overload]
+    if words is not None:
+        return words in text
     if place.endswith("_bytes") and isinstance(value, int):
         return size(value) in text
     return value is None or all(line.strip() in text for line in str(value).splitlines())
@@ -90,7 +109,7 @@ def test_a_report_begins_with_what_died_when_and_the_root_line(name: str) -> Non
     summary = [line for line in markdown(incident).splitlines() if line.startswith("- **")][:3]
     assert [re.findall(r"\*\*(.*?):\*\*", line)[0] for line in summary] == ["What died", "When", "Root line"]
     assert incident.death.reason in summary[0]
-    assert incident.death.phase in summary[1]
+    assert ("before it was ready" in summary[1]) == (incident.times.ready_for_s is None)
     assert incident.root is None or str(incident.root.line) in summary[2]
 
 

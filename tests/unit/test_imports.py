@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "autopsy verdict",
     "judging": "known machine.facts attempt.order verdict",
     "timekeeping": "plan policy.history attempt.timing preparing",
-    "autopsy": "machine plan policy attempt.order record preparing verdict",
+    "autopsy": "known machine plan policy attempt.order record preparing verdict",
     "forgetting": "errors record",
     "reporting": "errors record announce.standing",
     "telling": "plan verdict policy attempt record announce preparing",

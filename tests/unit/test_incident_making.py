@@ -15,7 +15,7 @@ from safe_vllm.record.incident import Core, Incident, LogLine, StackOf, Variable
 from safe_vllm.record.incident_making import Following, incident_of
 from safe_vllm.record.incident_short import LINE_CHARACTERS, shortened
 from safe_vllm.record.incident_text import PASTED_CHARACTERS, as_json, markdown, numbered, pasteable
-from safe_vllm.verdict.evidence import Evidence, Kind, ProcessEnd
+from safe_vllm.verdict.evidence import Evidence, GpuEvent, Kind, ProcessEnd
 
 GIB = 1 << 30
 KINDS: tuple[Kind, ...] = ("marker", "root", "advice", "echo", "benign", "marker")
@@ -51,7 +51,7 @@ def test_what_comes_next_is_told_with_its_command_and_changes() -> None:
 def test_the_end_of_a_launch_is_told_with_its_status() -> None:
     sequel = incident_of(hang_at_start()).sequel
     assert (sequel.rung, sequel.command, sequel.changes, sequel.status) == (None, None, (), 70)
-    assert "The launch ended with status 70." in markdown(incident_of(hang_at_start()))
+    assert "the launch ended with status 70 (attempts or rungs are spent)" in markdown(incident_of(hang_at_start()))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,14 @@ def test_lines_with_an_xid_are_found_wherever_they_stand_and_once() -> None:
     assert "dmesg | grep -i xid" in markdown(incident_of(autotune_fault()))
 
 
+def test_what_nvml_reported_is_listed_beside_the_lines_and_once() -> None:
+    found = autotune_fault()
+    events = (GpuEvent(43, 1, "PCI:0000:3b:00", 7.0), GpuEvent(43, 1, "PCI:0000:3b:00", 8.0), GpuEvent(None, 0))
+    report = incident_of(replace(found, seen=replace(found.seen, gpu_events=events)))
+    assert report.xid == ("NVML: Xid (PCI:0000:3b:00): 43 on GPU 1", "NVML: GPU is lost on GPU 0")
+    assert "NVML: Xid (PCI:0000:3b:00): 43 on GPU 1" in markdown(report)
+
+
 def test_stacks_are_taken_as_py_spy_gave_them() -> None:
     taken = [Stack(7, "VLLM::Worker", "Thread 7\n  f (a.py:1)")]
     given = [(stack.pid, stack.title, stack.text) for stack in taken]
@@ -153,9 +161,14 @@ def test_the_root_line_is_marked_among_its_neighbours() -> None:
     assert len(marked) == 1 and "illegal memory access" in marked[0]
 
 
+def lettered(number: int) -> str:
+    """Return a number in letters, so that lines with it are not alike."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
 def huge() -> Incident:
     """Return a report with more of everything than can be pasted."""
-    lines = tuple(LogLine(at, f"{at} " + "x" * 3000) for at in range(1, 400))
+    lines = tuple(LogLine(at, f"{lettered(at)} " + "x" * 3000) for at in range(1, 400))
     stacks = tuple(StackOf(at, f"VLLM::Worker_{at}", f"frame {at}\n" * 3000) for at in range(600))
     found = large(around=lines[:300], tail=lines, stacks=stacks, cores=(Core("/c" * 100, 1, "gpu"),) * 64)
     seen = replace(segfault_in_service().seen, ends=(ProcessEnd("VLLM::" + "W" * 100, 1, -11),) * 500)
@@ -178,7 +191,7 @@ def test_a_command_that_is_very_long_leaves_less_room_for_output() -> None:
 
 
 def test_what_is_shortened_stays_around_the_root_line_and_at_the_end() -> None:
-    lines = tuple(LogLine(at, "x" * 400) for at in range(1, 300))
+    lines = tuple(LogLine(at, lettered(at) + "x" * 400) for at in range(1, 300))
     found = large(around=lines[:200], tail=lines)
     found = replace(found, death=replace(found.death, evidence=(replace(found.death.evidence[0], line=100),)))
     short = shortened(found)

@@ -102,7 +102,7 @@ def test_one_is_found_by_its_name_or_an_unambiguous_beginning(tmp_path: Path, in
 def test_a_report_is_shown_as_it_was_written(tmp_path: Path, incident: Incident) -> None:
     written(tmp_path, incident)
     [one] = listed(tmp_path)
-    assert text_of(one).startswith("# vLLM 0.23.0: illegal-memory-access")
+    assert text_of(one).startswith("# vLLM 0.23.0: illegal memory access")
     assert json.loads(text_of(one, "json"))["death"]["fault"] == "illegal-memory-access"
     (one.path / "incident.md").unlink()
     with pytest.raises(Trouble, match="it is gone"):

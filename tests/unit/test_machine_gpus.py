@@ -24,12 +24,22 @@ class Nvml:
     names: list[str] = field(default_factory=list)
     failing: Collection[str] = ()
     lost: tuple[int, ...] = ()
+    deaf: Collection[int] = ()
+    """The GPUs that report to nobody."""
     slices: dict[int, list[bool]] = field(default_factory=dict)
     """The GPUs in MIG mode, with whether there is a slice at each index."""
     is_open: bool = False
 
+    reports: list[SimpleNamespace | int] = field(default_factory=list)
+    """What there is to report, or the numbers of the errors that are answered instead; then there is nothing more."""
+    listened_to: list[int] = field(default_factory=list)
+
+    NVML_ERROR_TIMEOUT = 10
+    NVML_ERROR_GPU_IS_LOST = 15
+    nvmlEventTypeXidCriticalError = 8
+
     class NVMLError(Exception):
-        pass
+        value = 999
 
     def nvmlInit(self) -> None:
         self._call("init")
@@ -90,6 +100,42 @@ class Nvml:
 
     def nvmlDeviceGetComputeInstanceId(self, handle: tuple[int, int]) -> int:
         return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int | tuple[int, int]:
+        if uuid.startswith("MIG-"):
+            return int(uuid[4]), int(uuid[-1])
+        return int(uuid[-1])
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: tuple[int, int]) -> int:
+        return handle[0]
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
+        self._call("pci")
+        return SimpleNamespace(busId=f"00000000:{0xA0 + handle:X}:00.0".encode())
+
+    def nvmlEventSetCreate(self) -> str:
+        self._call("create")
+        return "events"
+
+    def nvmlDeviceRegisterEvents(self, handle: int, types: int, events: str) -> None:
+        assert (self.is_open, types, events) == (True, self.nvmlEventTypeXidCriticalError, "events")
+        self._call("register")
+        if handle in self.deaf:
+            raise self.NVMLError("Not Supported")
+        self.listened_to.append(handle)
+
+    def nvmlEventSetWait_v2(self, events: str, timeout_ms: int) -> SimpleNamespace:
+        assert self.is_open
+        assert 0 <= timeout_ms <= 5000
+        report = self.reports.pop(0) if self.reports else self.NVML_ERROR_TIMEOUT
+        if isinstance(report, int):
+            error = self.NVMLError(f"error {report}")
+            error.value = report
+            raise error
+        return report
+
+    def nvmlEventSetFree(self, events: str) -> None:
+        self.listened_to.clear()
 
     def _call(self, name: str) -> None:
         if name in self.failing:

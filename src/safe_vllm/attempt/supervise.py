@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from safe_vllm.attempt import effect, event, orphans, questions
 from safe_vllm.attempt.begin import Begun
 from safe_vllm.attempt.child import Child
 from safe_vllm.attempt.event import Event
+from safe_vllm.attempt.gpu_watch import Faults, watch
 from safe_vllm.attempt.lifecycle import Lifecycle
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.attempt.order import Ended, Order
@@ -215,8 +216,8 @@ class _Attempt:
         )
 
 
-def run(loop: Loop, order: Order, begun: Begun) -> Ended:
-    """See to a vLLM that was begun, and return when nothing of it is left."""
+def run(loop: Loop, order: Order, begun: Begun, gpu_faults: Faults | None = None) -> Ended:
+    """See to a vLLM that was begun, listening to what is reported of its GPUs; return when nothing of it is left."""
     child, spared, started_at = begun.child, begun.spared, begun.at
     has_endpoint, observes_only = order.endpoint is not None, order.observes_only
     state = Lifecycle(
@@ -224,6 +225,7 @@ def run(loop: Loop, order: Order, begun: Begun) -> Ended:
     )
     proof = Proof(order.timing, order.wants_canary)
     attempt = _Attempt(loop, order, order.new_scan(), state, proof, child, started_at)
+    listening = watch(loop, gpu_faults, attempt.scan, attempt._on_evidence, started_at)
     loop.expect(child.pid)
     loop.watch(child.report, attempt.on_report)
     # stderr first: progress is told there before the record on stdout that says how it failed
@@ -244,5 +246,5 @@ def run(loop: Loop, order: Order, begun: Begun) -> Ended:
     attempt.happen(event.TreeGone())
     loop.unwatch(child.report)
     child.close()
-    stuck = tuple(attempt.stuck)
-    return Ended(attempt.observations(), attempt.tail, attempt.spawn_error, stuck, is_lost, attempt.stacks)
+    seen = replace(attempt.observations(), gpu_events=listening.end())
+    return Ended(seen, attempt.tail, attempt.spawn_error, tuple(attempt.stuck), is_lost, attempt.stacks)

@@ -25,7 +25,7 @@ from safe_vllm.plan.ray_notes import ray_notes
 from safe_vllm.plan.remembered import Remembered
 from safe_vllm.plan.scene import Scene
 from safe_vllm.plan.settings import autotune, with_moe_backend
-from safe_vllm.plan.start import start_of
+from safe_vllm.plan.start import Start, start_of
 from safe_vllm.plan.steps import stepped
 
 NOTHING = Remembered()
@@ -55,8 +55,7 @@ def make_plan(
     ladder = _ladder(intent.words, scene, without, profile)
     first = ladder.rungs[0].words
     start = start_of(intent, ladder, first, scene, remembered)
-    ladder = explained(ladder, start.place, scene) if start.avoids_known else ladder
-    ladder = _with_caches(ladder, start.caches, scene) if start.caches else ladder
+    ladder = _as_started(ladder, start, scene)
     set_by_us = {name for rung in ladder.rungs for name, _ in rung.environment}
     return Plan(
         profile.name,
@@ -85,8 +84,12 @@ def _remarks(intent: Intent, profile: Profile, words: Words, scene: Scene) -> tu
     return (*notes(words, scene), *dropped(profile, intent.words, scene), *vain)
 
 
-def _with_caches(ladder: Ladder, directory: str, scene: Scene) -> Ladder:
-    around = (directory, scene.environment, scene.dialect, scene.config)
+def _as_started(ladder: Ladder, start: Start, scene: Scene) -> Ladder:
+    """Return the ladder with what follows from where it is entered: a reason, and caches of ours."""
+    ladder = explained(ladder, start.place, scene) if start.avoids_known else ladder
+    if start.caches is None:
+        return ladder
+    around = (start.caches, scene.environment, scene.dialect, scene.config)
     return replace(ladder, rungs=tuple(with_fresh_caches(rung, *around) for rung in ladder.rungs))
 
 

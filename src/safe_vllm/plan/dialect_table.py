@@ -151,6 +151,8 @@ class RayWhole(Entry, frozen=True):
     switch: str | None = None
     """The variable that chooses that executor; ``None``: there is no other."""
     default: str = "1"
+    missed: tuple[str, ...] = ()
+    """What a worker sets by importing vLLM, before it is given anything."""
 
 
 class Ray(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

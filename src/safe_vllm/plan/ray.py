@@ -32,6 +32,8 @@ class Means:
     """The variable in which more names can be listed."""
     yields: bool
     """Whether what a node has set already may stand."""
+    missed: tuple[str, ...] = ()
+    """What never gets through, since a worker has set it by then."""
 
     def carries(self, name: str, environment: Environment) -> bool:
         """Whether it hands over the variable in this environment, in which more may be asked for."""
@@ -49,11 +51,12 @@ def means_of(reading: Reading, environment: Environment, dialect: Dialect, *, is
     table = dialect.table.ray
     whole = next((entry for entry in table.whole if entry.covers(dialect.at)), None)
     is_whole = _hands_over_all(str(reading.setting(EXECUTOR).value), whole, environment)
+    missed = whole.missed if whole and is_whole else ()
     if is_whole and not is_ray(reading.setting(DATA_PARALLEL_BACKEND).value):
-        return Means(None, None, yields=True)
+        return Means(None, None, True, missed)
     copies = next(entry for entry in table.copies if entry.covers(dialect.at))
     asks = copies.asked_by if copies.asked_by and dialect.reads(copies.asked_by) else None
-    return Means(copies, asks, yields=is_whole)
+    return Means(copies, asks, is_whole, missed)
 
 
 def reaching(rung: Rung, environment: Environment, dialect: Dialect, config: Config = None) -> Rung:

@@ -33,22 +33,24 @@ def ray_notes(words: Words, ours: Collection[str], scene: Scene) -> Iterator[str
         yield f"Ray's workers do not get {_and(out)}: each has its own"
     names = [name for name in names if name not in kept_back and name not in own]
     yield from _lost(names, [name for name in caches if name not in kept_back], means, scene)
-    if means.yields and names:
+    if means.yields and (names := [name for name in names if name not in means.missed]):
         yield f"Ray's workers get {_and(names)} only where their node has not set {_it(names)} already"
 
 
 def _lost(names: Sequence[str], caches: Sequence[str], means: Means, scene: Scene) -> Iterator[str]:
     """Tell what the installed version cannot hand over. A cluster that vLLM itself starts inherits everything."""
-    if means.asks:
-        return
     at = f"vLLM {scene.dialect.version}" if scene.dialect.version else "vLLM"
-    if lost := [name for name in names if not means.carries(name, scene.environment)]:
+
+    def is_lost(name: str) -> bool:
+        return name in means.missed or not (means.asks or means.carries(name, scene.environment))
+
+    if lost := [name for name in names if is_lost(name)]:
         yield (
             f"{at} cannot hand {_and(lost)} to Ray's workers: "
             f"where Ray runs already, set {_it(lost)} on each node before Ray is started"
         )
-    if lost := [name for name in caches if not means.carries(name, scene.environment)]:
-        yield f"where Ray runs already, a try with fresh caches leaves its workers theirs: {at} cannot hand on {_and(lost)}"
+    if lost := [name for name in caches if is_lost(name)]:
+        yield f"where Ray runs already, fresh caches do not reach its workers: {at} cannot hand on {_and(lost)}"
 
 
 def _fresh_caches(ours: Collection[str], scene: Scene) -> list[str]:

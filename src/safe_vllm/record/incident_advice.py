@@ -13,7 +13,15 @@ from safe_vllm.record.incident import Core
 from safe_vllm.record.incident_command import has, option
 
 MOE, ATTENTION, ALL2ALL = "--moe-backend", "--attention-backend", "--all2all-backend"
-CUDA_CORE_VARIABLE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
+FOLLOWED = {
+    "PYTHONFAULTHANDLER": "process",
+    "keep the core file": "gpu",
+    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "gpu",
+    "py-spy dump": "stacks",
+}
+"""Signs of advice, and what there is already where somebody followed it."""
+OPEN = "open the core file, which shows where the process crashed: "
+OPEN_GPU = "open the GPU core dump, which names the kernel: "
 ABOUT_TUNING = re.compile(r"tuner|untuned|autotune|AUTOTUNE|tune again|tuned in|tuning")
 _ASSIGNED = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([\w./:-]*\w)")
 _FLAG = re.compile(r"^(?:[^:]*: )?(--[\w-]+)(?: ([\w.-]+))?")
@@ -52,6 +60,10 @@ class Running:
             return True
         if omitted := _OMITTED.search(advice):
             return not has(self.words, omitted[1])
+        return self.has(advice)
+
+    def has(self, advice: str) -> bool:
+        """Whether the setting that ``advice`` names is in effect."""
         assigned = _ASSIGNED.findall(advice)
         if assigned and all(self.environment.get(name) == value for name, value in assigned):
             return True
@@ -70,14 +82,11 @@ def useful(
 ) -> Iterator[str]:
     """Yield what to do with the core files that there are, and what is left of the advice."""
     kinds = {core.kind for core in cores}
-    for core in cores[:2]:
-        path = shlex.quote(core.path)
-        if core.kind == "gpu":
-            yield f'open the GPU core dump, which names the kernel: cuda-gdb -ex "target cudacore {core.path}"'
-        else:
-            yield f"open the core file, which shows where the process crashed: gdb {shlex.quote(python or 'python3')} {path}"
-    for text in advice:
-        is_about_core = "PYTHONFAULTHANDLER" in text or "keep the core file" in text
-        is_done = is_about_core and kinds or CUDA_CORE_VARIABLE in text and "gpu" in kinds
-        if not (is_done or (has_stacks and "py-spy dump" in text) or running.has_effect_of(text)):
-            yield text
+    for kind in sorted(kinds):
+        path = next(core.path for core in cores if core.kind == kind)
+        with_python = f"gdb {shlex.quote(python or 'python3')} {shlex.quote(path)}"
+        on_gpu = f"cuda-gdb -ex {shlex.quote(f'target cudacore {path}')}"
+        yield OPEN_GPU + on_gpu if kind == "gpu" else OPEN + with_python
+    there = {*kinds, *(["stacks"] if has_stacks else [])}
+    done = [sign for sign, kind in FOLLOWED.items() if kind in there]
+    yield from (text for text in advice if not (running.has_effect_of(text) or any(sign in text for sign in done)))

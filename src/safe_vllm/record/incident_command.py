@@ -26,7 +26,9 @@ NAMES_ALONE = ("HF_", "TRANSFORMERS_")
 NOT_VLLMS = ("SAFE_VLLM_",)
 """These do not belong to the command: vLLM does not read them."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-PLAIN = ("--revision", "--dtype", "--quantization", "--attention-backend", "--all2all-backend")
+PLAIN = ("--quantization", "--attention-backend", "--all2all-backend")
+UNSAID = {"--revision": "not given, so the newest", "--dtype": "not given, so that of the model"}
+"""Flags, and what leaving them out means."""
 SIZES = {TENSOR_PARALLEL: "TP", DATA_PARALLEL: "DP", PIPELINE_PARALLEL: "PP"}
 
 
@@ -79,14 +81,14 @@ def settings(words: Words, environment: Mapping[str, str], config: Config, veil:
     """Yield model, parallelism, backends and GPUs, as the command asks for them."""
     if model := name_in(words, config):
         yield Setting("model", " ".join(veil.words([model])))
-    for name in PLAIN:
-        if (value := option(words, name, config)) is not None:
+    for name in (*UNSAID, *PLAIN):
+        if (value := option(words, name, config) or UNSAID.get(name)) is not None:
             yield Setting(name, veil.text(value))
     reading = read(words, config)
     sizes = [f"{short} {reading.setting(name).value}" for name, short in SIZES.items()]
     experts = "on" if reading.setting(EXPERT_PARALLEL).value else "off"
     yield Setting("parallelism", f"{', '.join(sizes)}, expert parallelism {experts}")
-    yield Setting("MoE backend", f"{moe_backend(words, config).value} asked for")
+    yield Setting("MoE backend asked for", str(moe_backend(words, config).value))
     tuning = autotune(words, config).value
     yield Setting("FlashInfer autotune", "left to vLLM" if tuning is None else "on" if tuning else "off")
     yield Setting(VISIBLE, environment.get(VISIBLE) or "not set, so vLLM sees all GPUs")

@@ -41,7 +41,7 @@ MOST = 64
 ADVICE_FOLLOWS = "; what may help: "
 """What a decision says before it repeats the advice."""
 LOADED = "the output names it: what is kept there was in use, and may have brought the fault"
-BLAMED = "what is kept there may have brought the fault"
+BLAMED = "the same fault struck in the same phase twice, and what is kept there was kept between"
 
 T = TypeVar("T")
 NO_CORES = Cores()
@@ -176,16 +176,18 @@ def _death(found: Material) -> Death:
         reason=verdict.reason,
         exit_status=found.seen.leader_status,
         evidence=tuple(Root(line.number, line.text, line.kind, line.process) for line in telling[:MOST]),
-        advice=tuple(
-            useful(
-                verdict.advice,
-                Running(found.rung.words, found.command.environment, found.config),
-                _cores(found),
-                found.machine.installation.python,
-                has_stacks=bool(found.stacks),
-            )
-        ),
+        advice=_advice(found),
     )
+
+
+def _advice(found: Material) -> tuple[str, ...]:
+    running = Running(found.rung.words, found.command.environment, found.config)
+    python, next_one = found.machine.installation.python, found.following
+    left = useful(found.verdict.advice, running, _cores(found), python, has_stacks=bool(found.stacks))
+    if next_one.rung is None or next_one.command is None:
+        return tuple(left)
+    after, tries = Running(next_one.rung.words, next_one.command.environment, found.config), found.attempt + 1
+    return tuple(f"{text} (attempt {tries} tries it)" if after.has(text) else text for text in left)
 
 
 def _cores(found: Material) -> tuple[Core, ...]:
@@ -218,9 +220,11 @@ def _untried(found: Material) -> Iterator[Untried]:
 
 
 def _settings(found: Material, veil: Veil) -> Iterator[Setting]:
-    """Yield what the command asks for, then what vLLM said that it uses."""
+    """Yield what the command asks for, what no rung may change, and what vLLM said that it uses."""
     yield from settings(found.rung.words, found.command.environment, found.config, veil)
     told = found.verdict.setup
+    if found.plan.pins:
+        yield Setting("pinned with --pin", ", ".join(sorted(found.plan.pins)))
     for name, value in (
         ("MoE backend, by its output", found.seen.backend),
         ("attention backend, by its output", told.attention_backend),

@@ -10,10 +10,8 @@ from safe_vllm.verdict.evidence import signal_name
 GIB = 1 << 30
 MIB = 1 << 20
 OWNERS = {"process": "a process, written by the kernel", "gpu": "a GPU, written by the CUDA driver"}
-REMEDY = (
-    "safe-vllm changed nothing in what is suspect. Move it aside and start again to see whether it was that; where "
-    "attempts of this launch had fresh caches, the table of attempts says so."
-)
+REMEDY = "safe-vllm changed nothing in what is suspect. Move it aside and start again to see whether it was that; "
+NOT_FRESH = "no attempt of this launch had fresh caches so far."
 UNREAD = " (not read by the installed version)"
 
 
@@ -75,15 +73,20 @@ def core_files(incident: Incident) -> list[str]:
     rows = [(code(core.path), OWNERS.get(core.kind, core.kind), size(core.size_bytes)) for core in incident.cores]
     whole = size(sum(core.size_bytes for core in incident.cores))
     found = [f"New files while it ran: {len(rows)}, {whole} in all.", "", *table(("file", "of", "size"), rows), ""]
-    place = [f"Of the kernel's: {said(incident.core_place)}."] if incident.core_place else []
+    place = [f"Where the kernel puts them: {said(incident.core_place)}."] if incident.core_place else []
     return [*(found if rows else ["New files while it ran: none.", ""] if place else []), *place]
 
 
 def caches(incident: Incident) -> list[str]:
     """Return what vLLM keeps from start to start, and what to do with what is suspect."""
     rows = [(said(cache.what), code(cache.path), _suspicion(cache)) for cache in incident.caches]
-    remedy = ["", REMEDY] if any(cache.is_suspect for cache in incident.caches) else []
+    remedy = ["", _remedy(incident)] if any(cache.is_suspect for cache in incident.caches) else []
     return [*table(("what", "where", ""), rows), *remedy]
+
+
+def _remedy(incident: Incident) -> str:
+    fresh = [str(past.attempt) for past in incident.history if past.has_fresh_caches]
+    return REMEDY + (f"of this launch, attempt {', '.join(fresh)} had fresh caches." if fresh else NOT_FRESH)
 
 
 def _suspicion(cache: CacheUsed) -> str:

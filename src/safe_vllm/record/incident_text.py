@@ -97,7 +97,7 @@ def _summary(incident: Incident) -> Iterator[str]:
     yield f"- **When:** {_when(incident)}; {ending(incident)}"
     yield f"- **Root line:** {_root(incident.root)}"
     for note in incident.xid_notes:
-        yield f"- **Xid:** {said(note)}"
+        yield f"- **GPU fault:** {said(note)}"
     yield f"- **Verdict:** {_verdict(death)}"
     yield f"- **Then:** {_then(incident)}"
     if death.fault in LATE and not death.is_suspect_known and BLOCKING not in incident.environment:
@@ -124,7 +124,7 @@ def _root(root: Root | None) -> str:
 
 def _verdict(death: Death) -> str:
     backend = f"; backend {said(death.backend)}, by its output" if death.backend else ""
-    ground = "named by the output" if death.is_suspect_known else "a guess"
+    ground = "named by the output" if death.is_suspect_known else "a guess, by when and where it was noticed"
     suspect = "not known" if death.suspect in ("none", "unknown") else f"{death.suspect} ({ground})"
     return f"fault {death.fault}, phase {death.phase}, suspect {suspect}{backend}"
 
@@ -134,8 +134,9 @@ def _then(incident: Incident) -> str:
     decision = "" if sequel.decision == incident.death.reason else f": {said(sequel.decision)}"
     if sequel.rung is not None:
         when = "" if sequel.pause_s is None else f" {sequel.pause_s} s later"
-        which = "the same rung" if sequel.rung == incident.rung else "rung"
-        return f"{helps}, so attempt {incident.attempt + 1} starts{when}, at {which} {said(sequel.rung)}{decision}"
+        is_later = sequel.rung == incident.rung and incident.death.action == "retry-safer"
+        link = "; but first" if is_later else ", so"
+        return f"{helps}{link} attempt {incident.attempt + 1} starts{when}, at rung {said(sequel.rung)}{decision}"
     return f"{helps}, but there is no further attempt{decision}{_end(incident)}"
 
 
@@ -169,7 +170,7 @@ def _reproduce(incident: Incident) -> Iterator[str]:
         yield from ("", SECRETS)
     if hidden := [code(known.name) for known in incident.environment if known.value is None]:
         verb = "was set as well and is" if len(hidden) == 1 else "were set as well and are"
-        yield from ("", f"{', '.join(hidden)} {verb} not shown: use your own.")
+        yield from ("", f"{' and '.join(hidden)} {verb} not shown: use your own.")
 
 
 def _around(incident: Incident) -> Iterator[str]:
@@ -187,17 +188,18 @@ def _around(incident: Incident) -> Iterator[str]:
 
 
 def _other(root: Root, *, is_shown: bool) -> str:
-    text = "" if is_shown else f": {code(root.text)}"
-    where = place(root) if is_shown else place(root).replace(" below", "", 1)
-    return f"{where}, {KINDS.get(root.kind, said(root.kind))}{text}"
+    where, comma = place(root), "," if root.process else ""
+    told = f"{where}{comma} {KINDS.get(root.kind, said(root.kind))}"
+    return told if is_shown else f"{told.replace(' below', '', 1)}: {code(root.text)}"
 
 
 def _stacks(incident: Incident) -> Iterator[str]:
     if incident.stacks_problem:
         yield f"None: {said(incident.stacks_problem)}."
-    for stack in incident.stacks:
-        title = f"{stack.title} (pid {stack.pid}), innermost frame first"
-        yield from ("", *folded(title, stack.text.splitlines()))
+    for at, stack in enumerate(incident.stacks):
+        heading = f"{stack.title} (pid {stack.pid}), innermost frame first"
+        yield from ("",) if at or incident.stacks_problem else ()
+        yield from folded(heading, stack.text.splitlines())
 
 
 def _tail(incident: Incident) -> Iterator[str]:
@@ -220,6 +222,7 @@ def _origin(incident: Incident) -> Iterator[str]:
         f"{' → '.join(map(said, incident.ladder))}. Written by safe-vllm {incident.versions.safe_vllm}."
     )
     if incident.directory:
+        yield ""
         yield (
             f"In {code(incident.directory)} are also, in full: log-tail.txt (the end of the output), root-lines.txt "
             "(what stood around the root line), stacks.txt (where there are stacks), incident.json (this report)."

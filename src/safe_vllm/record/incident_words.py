@@ -50,6 +50,8 @@ STATUSES = {
 }
 """Of ``safe-vllm``."""
 KINDS = {"root": "names a cause too", "echo": "only repeats it or follows from it"}
+CRASHES = frozenset({4, 5, 6, 7, 8, 11})
+"""Signals that a process brings on itself; with others vLLM clears up."""
 LATE = frozenset(
     "illegal-memory-access illegal-instruction misaligned-address launch-failure device-assert "
     "library-exec-failed".split()
@@ -61,7 +63,8 @@ NOTICED_LATE = (
 )
 NO_PROGRESS = (
     "No progress means: while starting, that nothing was printed and vLLM's processes read and wrote no data for as "
-    "long as the phase may take (the limit differs from phase to phase); in service, that requests waited without a token."
+    "long as the phase may take (the limit differs from phase to phase); in service, that requests waited without a "
+    "token."
 )
 
 
@@ -84,10 +87,8 @@ def ending(incident: Incident) -> str:
     if status is None:
         return "safe-vllm ended it"
     how = f"was killed by {signal_name(-status)} ({status})" if status < 0 else f"ended with status {status}"
-    killed = next((end for end in incident.ends if end.status is not None and end.status < 0), None)
-    if killed is None or killed.status is None:
-        return f"{server} {how}"
-    return f"{server} {how}; {said(killed.title)} was killed by {signal_name(-killed.status)} before"
+    killed = next(((end.title, -(end.status or 0)) for end in incident.ends if -(end.status or 0) in CRASHES), None)
+    return f"{server} {how}" + (f"; {said(killed[0])} was killed by {signal_name(killed[1])}" if killed else "")
 
 
 def place(root: Root) -> str:

@@ -33,7 +33,7 @@ def _note(line: str, ours: dict[str, str], places: dict[str, int]) -> str:
     if told is None:
         return "a GPU is lost, as NVML reported" if line.startswith(NVML) else "a line names one: see below"
     place = places.get(told["bus"])
-    gpu = told["bus"] if place is None else f"{told['bus']}, GPU {place} as CUDA counts"
+    gpu = f"the GPU at {told['bus']}" + ("" if place is None else f" (GPU {place} as CUDA counts)")
     return ", ".join([f"Xid {told['number']} on {gpu}", *_who(told, ours, is_reported=line.startswith(NVML))])
 
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from os import urandom
+from errno import EEXIST
+from os import strerror, urandom
 from pathlib import Path
 
 from safe_vllm.errors import Trouble
@@ -135,29 +136,24 @@ def _write(folder: Path, incident: Incident, at: float) -> Path:
 
 def _with_reports(folder: Path, incident: Incident) -> Incident:
     """Return the report with the names of those on earlier attempts of its launch, as far as they are written."""
-    earlier = [past for past in incident.history if past.attempt != incident.attempt]
-    found = {one.attempt: one.name for one in listed(folder.parent) if one.launch == incident.launch} if earlier else {}
-    return replace(
-        incident,
-        history=tuple(
-            replace(past, report=found.get(past.attempt)) if past in earlier else past for past in incident.history
-        ),
-    )
+    names: dict[int | None, str] = {}
+    if incident.attempt > 1:
+        names = {one.attempt: one.name for one in listed(folder.parent) if one.launch == incident.launch}
+    return replace(incident, history=tuple(replace(past, report=names.get(past.attempt)) for past in incident.history))
 
 
 def _place(half: Path, path: Path, incident: Incident) -> Path:
     """Write it and give it its name, or that with a number where another had the same fault in the same second."""
-    for number in range(2, MOST_NAMES):
+    names = (path, *(path.with_name(f"{path.name}.{number}") for number in range(2, MOST_NAMES)))
+    for name in (name for name in names if not name.is_dir()):
+        for file, text in contents(replace(incident, directory=str(name))).items():
+            write(half / file, text.encode("utf-8", "backslashreplace"))
         try:
-            if not path.is_dir():
-                for name, text in contents(replace(incident, directory=str(path))).items():
-                    write(half / name, text.encode("utf-8", "backslashreplace"))
-            return half.rename(path)
+            return half.rename(name)
         except OSError:
-            if not path.is_dir() or number == MOST_NAMES - 1:
+            if not name.is_dir():  # else another launch was faster
                 raise
-            path = path.with_name(f"{path.name.partition('.')[0]}.{number}")
-    raise AssertionError("the last round returns or raises")
+    raise FileExistsError(EEXIST, strerror(EEXIST))
 
 
 def _make_room(folder: Path, new: Path, at: float, most: int, most_bytes: int) -> None:
