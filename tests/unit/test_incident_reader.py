@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from incident_cases import autotune_fault, hang_at_start, segfault_in_service
+from incident_cases import GB200, autotune_fault, hang_at_start, segfault_in_service
+from safe_vllm.autopsy import advised_anew
 from safe_vllm.machine.cores import CoreFile, Cores
 from safe_vllm.plan.command import Command
+from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import LeftOut, Rung
+from safe_vllm.preparing import prepare
 from safe_vllm.record import incidents
 from safe_vllm.record.incident import Core, Earlier, Incident, LogLine
 from safe_vllm.record.incident_advice import Running, useful
@@ -18,6 +21,7 @@ from safe_vllm.record.incident_collapse import collapsed, without_clients
 from safe_vllm.record.incident_making import Following, Material, incident_of
 from safe_vllm.record.incident_short import shortened
 from safe_vllm.record.incident_text import markdown
+from safe_vllm.verdict.advice import MOST_SHOWN
 from safe_vllm.verdict.evidence import GpuEvent, ProcessEnd
 
 NO_TUNING = "--no-enable-flashinfer-autotune avoids the tuner, which helped others"
@@ -215,6 +219,18 @@ def test_advice_for_another_compute_capability_or_backend_than_the_commands_is_n
     assert "MXFP4" not in told and "10.3" not in told and "is in use" not in told
 
 
+def test_advice_that_is_left_out_makes_room_for_other_advice() -> None:
+    found = autotune_fault()
+    prepared = prepare(Intent(found.rung.words, machine=str(GB200)))
+    verdict = replace(found.verdict, setup=replace(found.verdict.setup, vllm="0.26.0"))
+    only = {"VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS": "flashinfer::trtllm_bf16_moe"}
+    before, after = (
+        advised_anew(verdict, found.rung, Command(found.command.argv, each), prepared).advice for each in ({}, only)
+    )
+    assert len(before) == len(after) == MOST_SHOWN
+    assert [text for text in before if "SKIP_OPS" in text] and not [text for text in after if "SKIP_OPS" in text]
+
+
 # Xids
 
 
@@ -370,8 +386,8 @@ def test_a_report_says_where_its_other_files_are_also_where_its_name_was_taken(t
 
 def test_a_report_names_those_on_earlier_attempts_of_its_own_launch(tmp_path: Path) -> None:
     later = incident_of(hang_at_start())
-    first = kept(tmp_path, replace(later, attempt=1), 1_790_000_000.0)
-    kept(tmp_path, replace(later, attempt=1, launch="another"), 1_790_000_001.0)
+    kept(tmp_path, replace(later, attempt=1, launch="another"), 1_790_000_000.0)
+    first = kept(tmp_path, replace(later, attempt=1), 1_790_000_001.0)
     second = kept(tmp_path, later, 1_790_000_002.0)
     text = (tmp_path / "incidents" / second / "incident.md").read_text()
     assert f"| as-asked | 1: 3660.5 s, never ready, report `{first}` |" in text

@@ -232,6 +232,11 @@ def test_what_vllm_registers_is_handed_over_by_old_releases_as_well() -> None:
     assert told(ENGINES, "0.11.0", ours={"VLLM_USE_DEEP_GEMM": "0"}, pins=frozenset({"caches"})) == []
 
 
+@pytest.mark.parametrize("version", ["0.16.0", "0.33.0"])
+def test_what_nobody_reads_is_not_missed(version: str) -> None:
+    assert told(EXECUTOR, version, ours={"TRTLLM_MOE_MAX_WORKSPACE": "1"}, pins=frozenset({"caches"})) == []
+
+
 def test_where_all_is_asked_for_there_is_nothing_to_say() -> None:
     assert told(ENGINES, "0.17.1") == []
     assert told(EXECUTOR, "0.19.1") == []
@@ -274,8 +279,10 @@ def test_what_the_operators_file_excludes_is_said_and_nothing_else_of_it() -> No
     assert told("m", "0.33.0", kept_back=["CUDA_LIB_PATH"]) == []
 
 
-def test_what_each_worker_has_of_its_own_is_said() -> None:
-    assert told(ENGINES, "0.17.1", ours={"CUDA_VISIBLE_DEVICES": "0"}) == [
+@pytest.mark.parametrize("version", ["0.16.0", "0.17.1", "0.33.0"])
+@pytest.mark.parametrize("line", [EXECUTOR, ENGINES])
+def test_what_each_worker_has_of_its_own_is_said_once(line: str, version: str) -> None:
+    assert told(line, version, ours={"CUDA_VISIBLE_DEVICES": "0"}, pins=frozenset({"caches"})) == [
         "Ray's workers do not get CUDA_VISIBLE_DEVICES: each has its own"
     ]
 

@@ -19,14 +19,17 @@ https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/ray/ray_env.py#L13
 
 
 def ray_notes(words: Words, ours: Collection[str], scene: Scene) -> Iterator[str]:
-    """Say which of ``ours``, the variables that we set, may not reach Ray's workers: a sentence for each reason."""
+    """Say which of ``ours``, the variables that we set, may not reach Ray's workers: a sentence for each reason.
+
+    What nobody reads is not missed anywhere.
+    """
     reading, kept_back = read(words, scene.config), scene.kept_from_ray
     is_used = _is_taken_for_size(reading, scene)
     means = means_of(reading, scene.environment, scene.dialect, is_used=is_used)
     if means is None:
         return
     own, caches = scene.dialect.table.ray.own, _fresh_caches(ours, scene)
-    names = sorted(name for name in ours if name != means.asks)
+    names = sorted(set(ours) - scene.unread(ours) - {means.asks})
     if out := [name for name in (*names, *caches) if name in kept_back]:
         yield f"Ray's workers do not get {_and(out)}: {KEPT_BACK_FILE} excludes {_it(out)}"
     if out := [name for name in names if name in own]:

@@ -145,7 +145,7 @@ def _with_reports(folder: Path, incident: Incident) -> Incident:
 def _place(half: Path, path: Path, incident: Incident) -> Path:
     """Write it and give it its name, or that with a number where another had the same fault in the same second."""
     names = (path, *(path.with_name(f"{path.name}.{number}") for number in range(2, MOST_NAMES)))
-    for name in (name for name in names if not name.is_dir()):
+    for name in names:
         for file, text in contents(replace(incident, directory=str(name))).items():
             write(half / file, text.encode("utf-8", "backslashreplace"))
         try:
