@@ -102,6 +102,7 @@ class Launch:
         self.account.attempt_started(number, rung)
         spawned_at_s, spawned_at = self.loop.now(), time.time()
         begun = begin(self.loop, order)
+        self.gates.remember_host()
         from safe_vllm.attempt import supervise  # slow to import; vLLM starts meanwhile
         from safe_vllm.judging import verdict_of
 
@@ -160,7 +161,6 @@ class Launch:
         from safe_vllm import known  # it takes a while to read what is known, and vLLM is long started by then
         from safe_vllm.verdict.scan import Scan
 
-        self.gates.remember_host()
         return Scan(known.signatures())
 
     def _endpoint(self, number: int, rung: Rung) -> Endpoint | None:
