@@ -180,7 +180,7 @@ def test_the_caches_with_which_it_held_are_those_of_every_rung() -> None:
 
 
 def test_pinned_caches_stay_whatever_is_remembered() -> None:
-    remembered = Remembered((), Held("no-autotune", DAY, caches="/state/caches/1"))
+    remembered = Remembered(broken("as-asked"), Held("no-autotune", DAY, caches="/state/caches/1"))
     made = plan(remembered, pins=frozenset({"caches"}))
     assert (entry(made), made.caches) == ("no-autotune", None)
     assert not any("/state" in value for rung in made.ladder.rungs for _, value in rung.environment)
@@ -207,3 +207,15 @@ def test_observing_beats_a_rung_to_start_at_and_says_so() -> None:
 def test_a_clock_that_was_wrong_ends_no_launch(at: float) -> None:
     made = plan(Remembered(broken("as-asked", at=at), Held("no-autotune", at)))
     assert "as-asked died here on an unknown day of" in str(made.entry_because)
+
+
+def test_a_rung_that_held_is_left_once_nothing_speaks_against_those_above_it() -> None:
+    held = Held("no-autotune", DAY)
+    assert entry(plan(Remembered(broken("as-asked"), held))) == "no-autotune"
+    assert entry(plan(Remembered((), held))) == "as-asked"
+
+
+def test_a_death_that_nobody_understands_counts_from_the_second_time_on() -> None:
+    once, twice = (Remembered((Broken("as-asked", "unknown", "unknown", "init", DAY, times),)) for times in (1, 2))
+    assert entry(plan(once)) == "as-asked"
+    assert entry(plan(twice)) == "no-autotune"

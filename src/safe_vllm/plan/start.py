@@ -14,7 +14,8 @@ from safe_vllm.plan.ladder import Ladder
 from safe_vllm.plan.remembered import Broken, Held, Remembered
 from safe_vllm.plan.scene import Scene
 
-UNTOLD = ("none", "unknown")
+UNKNOWN = "unknown"
+UNTOLD = ("none", UNKNOWN)
 """Suspects that tell a reader nothing."""
 
 
@@ -42,7 +43,7 @@ def start_of(intent: Intent, ladder: Ladder, words: Words, scene: Scene, remembe
         return Start(_asked(intent.start_at, names, ladder), f"starts at {intent.start_at}: --start-at asks for it")
     known, because = entry_of(ladder, words, scene)
     start = Start(known, because, avoids_known=known > 0)
-    broken = {past.rung: past for past in remembered.broken}
+    broken = {past.rung: past for past in remembered.broken if _speaks(past)}
     held = remembered.held
     if held and held.rung in names:
         return _held(held, names, broken, start, None if "caches" in scene.pins else held.caches)
@@ -61,9 +62,16 @@ def _held(held: Held, names: Sequence[str], broken: dict[str, Broken], known: St
     if place == known.place:
         return replace(known, caches=caches)
     deaths = [broken[name] for name in names[:place] if name in broken]
+    if place > known.place and not deaths:  # nothing speaks against a rung above it any more, or ever did
+        return _not_broken(names, broken, known)
     is_since = deaths and held.at >= max(death.at for death in deaths)
     lasted = f"{held.rung} held {'since then' if is_since else f'on {_day(held.at)}'}"
     return Start(place, _sentence(held.rung, [*map(_death, deaths), lasted], names, known), caches=caches)
+
+
+def _speaks(death: Broken) -> bool:
+    """Return whether a death speaks against its rung. One that nobody understands may have been the network's doing."""
+    return death.fault != UNKNOWN or death.times > 1
 
 
 def _not_broken(names: Sequence[str], broken: dict[str, Broken], known: Start) -> Start:
