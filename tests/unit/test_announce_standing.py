@@ -87,3 +87,8 @@ def test_what_another_version_wrote_is_shown_as_far_as_it_can_be() -> None:
     text = "\n".join(run_lines({"v": 9, "state": "dreaming", "recent": [{"attempt": 1}]}, is_alive=True, now=NOW))
     assert "dreaming at rung None" in text
     assert "attempt 1 at None ended: None in None" in text
+
+
+def test_an_ended_attempt_names_the_cache_that_may_be_to_blame() -> None:
+    assert "perhaps of the cache /cache/tactics.json" in shown(READY, {**DIED, "cache": "/cache/tactics.json"})
+    assert "cache" not in shown(READY, DIED)

@@ -1,4 +1,4 @@
-"""Lets a worker of a real vLLM die in a chosen way, at a chosen place, while a chosen setting is on.
+"""Lets a worker of a real vLLM die in a chosen way, at a chosen place, while a chosen setting is on or a file is there.
 
 Put this directory on ``PYTHONPATH`` and describe the fault in ``SAFE_VLLM_FAULT``, a JSON object with the keys of
 ``Fault``, for example ``{"at": "startup", "how": "segv", "when": "autotune"}``.
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 PLACES = {"load": "load_model", "startup": "compile_or_warm_up_model", "inference": "execute_model"}
@@ -41,6 +42,11 @@ TUNING_BEGINS = """\
 {time},000 - INFO - autotuner.py:622 - flashinfer.jit: [Autotuner]: Autotuning process starts ...
 \r[AutoTuner]: Tuning flashinfer::trtllm_bf16_moe:   0%|          | 0/21 [00:00<?, ?profile/s]"""
 
+# What FlashInfer writes when it has read what it tuned at an earlier start.
+TACTICS_LOADED = "{time},000 - INFO - autotuner.py:2789 - flashinfer.jit: [Autotuner]: Loaded 44 configs from {path}\n"
+POISON = "poison"
+"""The name of the file in a cache that makes it one which every start fails with."""
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -51,7 +57,8 @@ class Fault:
     how: str
     """``exception``, ``out-of-memory``, ``segv``, ``abort``, ``kill`` or ``hang``."""
     when: str = "always"
-    """``always``, or only while a setting is on: ``autotune`` or ``expert-parallel``."""
+    """``always``, or only while a setting is on: ``autotune`` or ``expert-parallel``; or only while a cache that vLLM
+    uses is poisoned: ``tactics``, of which it is said that they are loaded, or ``graphs``, of which nothing is said."""
     after: int = 0
     """So many calls are let through first."""
     once_file: str | None = None
@@ -61,15 +68,35 @@ class Fault:
 
 
 def applies(fault: Fault, worker: Any) -> bool:
-    """Say whether the worker runs with the setting that the fault is bound to."""
+    """Say whether the worker runs with the setting, or the cache, that the fault is bound to."""
     if worker.rank != fault.rank:
         return False
+    if fault.when in CACHES:
+        return (CACHES[fault.when]() / POISON).exists()
     config = worker.vllm_config
     if fault.when == "autotune":
         return config.kernel_config.enable_flashinfer_autotune is not False
     if fault.when == "expert-parallel":
         return bool(config.parallel_config.enable_expert_parallel)
     return True
+
+
+def tactics() -> Path:
+    """Return where this vLLM would keep what FlashInfer's autotuner chose."""
+    from vllm import envs
+
+    chosen = envs.VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR
+    return Path(chosen) if chosen else Path(envs.VLLM_CACHE_ROOT) / "flashinfer_autotune_cache"
+
+
+def graphs() -> Path:
+    """Return where this vLLM would keep what it compiled."""
+    from vllm import envs
+
+    return Path(envs.VLLM_CACHE_ROOT) / "torch_compile_cache"
+
+
+CACHES = {"tactics": tactics, "graphs": graphs}
 
 
 def is_first_time(fault: Fault) -> bool:
@@ -99,8 +126,11 @@ def raise_out_of_memory() -> NoReturn:
 
 def strike(fault: Fault) -> None:
     """Let the fault happen."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
     if fault.when == "autotune":
-        sys.stderr.write(TUNING_BEGINS.format(time=time.strftime("%Y-%m-%d %H:%M:%S")))
+        sys.stderr.write(TUNING_BEGINS.format(time=now))
+    if fault.when == "tactics":
+        sys.stderr.write(TACTICS_LOADED.format(time=now, path=tactics() / POISON))
     sys.stderr.flush()
     sys.stdout.flush()
     if fault.how == "exception":

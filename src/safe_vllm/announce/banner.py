@@ -15,6 +15,8 @@ TEXT_LIMIT = 300
 """Characters of a quoted line. Some of vLLM's are thousands long."""
 TELLING = 40
 """So many characters at the end of a line tell whether a sentence already holds it."""
+AVOIDS = "it avoids a known"
+"""So begins the reason for a rung that a known fault leads to."""
 OUTPUT = "this attempt's output"
 LINES_LIMIT = 8
 """Lines of evidence in an event: the root and what came of it."""
@@ -27,6 +29,7 @@ def opening(plan: Plan, vllm_version: str | None) -> list[str]:
         f"vLLM {vllm_version or '(version unknown)'}, profile {plan.profile} ({plan.because})",
         f"ladder: {ladder_line(plan.ladder, plan.entry)}",
         *([plan.entry_because] if plan.entry_because else []),
+        *([f"caches: those in {plan.caches}, with which {first.name} held"] if plan.caches else []),
         *(["observed only: vLLM runs as it was typed, and nothing is changed or ended"] if plan.observed else []),
     ]
     lines += [f"{first.name} sets {variable_line(name, value, plan.unread)}" for name, value in first.environment]
@@ -45,6 +48,17 @@ def opening_facts(plan: Plan, vllm: Sequence[str], installation: Installation) -
         "argv": list(hide((*vllm, "serve", *first.words))),
         "versions": {"vllm": installation.vllm, "flashinfer": installation.flashinfer, "torch": installation.torch},
     }
+
+
+def way_back(plan: Plan, start_at: str | None) -> str | None:
+    """Return how to come back to the first rung of a launch that does not start there; ``None``: as after any step."""
+    if not plan.entry:
+        return None
+    if start_at:
+        return "stop, and start without --start-at"
+    first, names = plan.ladder.rungs[plan.entry], [rung.name for rung in plan.ladder.rungs]
+    is_known = (first.because or "").startswith(AVOIDS)
+    return f"upgrade, or try it with --start-at {names[0]}" if is_known else None
 
 
 def taken(place: Endpoint) -> list[str]:

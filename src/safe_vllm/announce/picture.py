@@ -28,6 +28,8 @@ class Attempt:
     phase: str = "init"
     suspect: str = "unknown"
     reason: str = ""
+    cache: str | None = None
+    """The file or directory, made at an earlier start, that it may be owed to."""
     incident: str | None = None
     """The directory of the report on it."""
 
@@ -129,7 +131,7 @@ def _at_rung(picture: Picture, event: Event) -> Picture:
     if picture.degraded and picture.degraded.rung == picture.rung:
         return picture
     lost = tuple(picture.costs[rung] for rung in picture.ladder[1 : place + 1] if rung in picture.costs)
-    way_back = "stop, then `safe-vllm forget`: the next launch starts at the top"
+    way_back = event.get("way_back") or "stop, then `safe-vllm forget`: the next launch starts at the top"
     degraded = Degraded(picture.rung, event["time"], picture.why, lost, way_back, picture.fixed_in)
     return replace(picture, degraded=degraded)
 

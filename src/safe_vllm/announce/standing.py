@@ -64,6 +64,7 @@ def _attempt(one: Facts) -> str:
     found = f"{one.get('fault')} in {one.get('phase')}" + (
         f", suspect {one['suspect']}" if one.get("suspect") not in ("none", "unknown", None) else ""
     )
+    found += f", perhaps of the cache {one['cache']}" if one.get("cache") else ""
     report = f"; report {one['incident']}" if one.get("incident") else ""
     seconds = one.get("seconds")
     after = f" after {_long(seconds)}" if isinstance(seconds, (int, float)) else ""
