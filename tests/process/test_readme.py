@@ -173,6 +173,7 @@ TRIED: dict[str, Callable[[Stage], None]] = {
     "scripts/check fix": script("check"),
     "scripts/chaos 100": script("chaos"),
     "scripts/bench": script("bench"),
+    "scripts/bench-serving": script("bench-serving"),
     "scripts/check-dialect 0.28.0": script("check-dialect"),
 }
 
