@@ -12,6 +12,7 @@ from safe_vllm.errors import Trouble
 from safe_vllm.plan.ladder import RUNG_NAMES
 from safe_vllm.plan.profile import RungName
 from safe_vllm.plan.profile_choice import has_word
+from safe_vllm.versions import is_within
 
 
 def _a(noun: str) -> str:
@@ -75,8 +76,8 @@ class KnownBad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and _is_one_of(what.weight_format, self.weight_formats)
             and (not self.gpus or any(has_word(what.gpu or "", gpu) for gpu in self.gpus))
             and all(getattr(what, name) is True for name in switches if getattr(self, name))
-            and _is_within(what.flashinfer, self.flashinfer)
-            and _is_within(what.vllm, self.vllm)
+            and _is_in(what.flashinfer, self.flashinfer)
+            and _is_in(what.vllm, self.vllm)
         )
 
 
@@ -126,14 +127,5 @@ def _is_one_of(value: str | None, wanted: tuple[str, ...]) -> bool:
     return not wanted or value in wanted
 
 
-def _is_within(version: str | None, wanted: str | None) -> bool:
-    """Whether a version lies in a range. Builds between releases count as the release they lead to."""
-    if wanted is None:
-        return True
-    from packaging.specifiers import SpecifierSet  # slow to import, and most machines match nothing before this
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return version is not None and Version(version).base_version in SpecifierSet(wanted)
-    except InvalidVersion:
-        return False
+def _is_in(version: str | None, wanted: str | None) -> bool:
+    return wanted is None or is_within(version, wanted) is True

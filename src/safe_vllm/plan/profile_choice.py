@@ -9,6 +9,7 @@ from safe_vllm.errors import Trouble
 from safe_vllm.machine.facts import Gpu, Machine, ProfileFile
 from safe_vllm.plan.profile import Fits, Profile
 from safe_vllm.plan.profile_reading import parse
+from safe_vllm.versions import is_within
 
 Grade = tuple[int, int]
 """How exactly a profile describes a machine: GPU 3, generation 2, architecture or no GPU 1, else 0; then versions."""
@@ -45,7 +46,7 @@ def _grade(fits: Fits, machine: Machine) -> tuple[Grade, str] | None:
         "FlashInfer": (fits.flashinfer, machine.installation.flashinfer),
     }
     stated = {name: pair for name, pair in ranges.items() if pair[0] is not None}
-    if graded is None or not all(_is_in(*pair) for pair in stated.values()):
+    if graded is None or not all(is_within(version, wanted or "") is True for wanted, version in stated.values()):
         return None
     grade, why = graded
     versions = [f"{name} {installed} is in {text}" for name, (text, installed) in stated.items()]
@@ -73,17 +74,6 @@ def _grade_without_gpu_names(fits: Fits, machine: Machine) -> tuple[int, str]:
     if fits.architectures or fits.has_gpu:
         return 1, f"the architecture is {machine.architecture}"
     return 0, "no other profile fits"
-
-
-def _is_in(range_: str | None, version: str | None) -> bool:
-    """Return whether a version is in a range. One that is not known is in none: the general profile is for that."""
-    from packaging.specifiers import SpecifierSet  # slow to import, and few profiles state a range
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return version is not None and SpecifierSet(range_ or "").contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False
 
 
 def _gpu(machine: Machine) -> Gpu | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from safe_vllm.verdict import xids
 from safe_vllm.verdict.evidence import Verdict
+from safe_vllm.versions import is_within
 
 MOST_SHOWN = 4
 PACKAGES = {"vllm": "vLLM", "flashinfer": "FlashInfer"}
@@ -107,24 +108,14 @@ def _versions(entry: Advice, verdict: Verdict) -> Iterator[_Condition]:
     installed = {"vllm": verdict.setup.vllm, "flashinfer": verdict.setup.flashinfer}
     for package, wanted in (("vllm", entry.vllm), ("flashinfer", entry.flashinfer)):
         if wanted:
-            yield _Condition(_is_in(installed[package], wanted), f"with {PACKAGES[package]} {_spoken(wanted)}")
+            yield _Condition(is_within(installed[package], wanted), f"with {PACKAGES[package]} {_spoken(wanted)}")
     for package, version in entry.fixed_in:
-        yield _Condition(_is_in(installed[package], f"<{version}"))
+        yield _Condition(is_within(installed[package], f"<{version}"))
 
 
 def _plain(name: str | None) -> str | None:
     """Return a name as it is spelled least: ``FlashInfer TRTLLM`` and ``FLASHINFER_TRTLLM`` are one."""
     return re.sub(r"[\W_]+", "_", name.lower()) if name else None
-
-
-def _is_in(version: str | None, wanted: str) -> bool | None:
-    from packaging.specifiers import SpecifierSet  # slow to import, and only an end needs it
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return SpecifierSet(wanted).contains(Version(version or "").public, prereleases=True)
-    except InvalidVersion:
-        return None
 
 
 def _spoken(wanted: str) -> str:
