@@ -97,7 +97,8 @@ def play(story: Story, safe_vllm: Path, vllm: Path, model: Path, place: Path) ->
         model,
         place / story.name,
         story.words,
-        environment=story.environment,
+        # of its own, so that what one demo learns is not remembered by the next
+        environment={**story.environment, "SAFE_VLLM_STATE_DIR": str(place / "state")},
         meanwhile=Narrator(),
     ) as launch:
         variables = " ".join(

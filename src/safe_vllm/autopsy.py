@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safe_vllm.attempt.order import Ended
 from safe_vllm.machine.levels import GpuMemory, Level
+from safe_vllm.patience import within
 from safe_vllm.plan.command import Command, command
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import End, Next, Past
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 OF_VLLM = ("VLLM_", "FLASHINFER_", "TRTLLM_")
 """How the variables begin that vLLM and what it runs on read."""
+GPUS_WITHIN_S = 2.0
 NO_STACKS: tuple[tuple[int, str, str], ...] = ()
 
 
@@ -87,6 +90,7 @@ def write(failed: Failed, around: Circumstances, state: Path) -> tuple[Path | No
         around=[] if root is None else [(line.number, line.text) for line in ended.tail.lines_around(root)],
         tail=tail,
         gpus_before=around.gpus,
+        gpus_after=_gpus(environment) if around.gpus else (),
         levels=around.levels,
         stacks=[(s.pid, s.title, s.text) for s in ended.stacks.taken] if ended.stacks else NO_STACKS,
         stacks_problem=ended.stacks.problem if ended.stacks else "",
@@ -175,3 +179,11 @@ def _earlier(around: Circumstances) -> list[Earlier]:
         )
         for number, past in enumerate(around.history, 1)
     ]
+
+
+def _gpus(environment: Mapping[str, str]) -> tuple[GpuMemory, ...]:
+    """Return the memory of the GPUs as it is now; a driver that does not answer is not to cost us the report."""
+    from safe_vllm.machine.gpu_memory import gpu_memory
+
+    found: Callable[[], tuple[GpuMemory, ...] | None] = partial(gpu_memory, environment)
+    return within(GPUS_WITHIN_S, found) or ()

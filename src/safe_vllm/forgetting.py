@@ -56,7 +56,7 @@ def told(forgotten: Forgotten, output: str) -> str:
     if output == "json":
         return json.dumps(_as_json_object(forgotten), indent=2)
     lines = [_line(each) for each in forgotten.dropped if not each.error] or [_nothing(forgotten)]
-    return "\n".join((*lines, *forgotten.closed))
+    return "\n".join(map(records.printable, (*lines, *forgotten.closed)))
 
 
 def raise_for_failures(forgotten: Forgotten) -> None:

@@ -15,6 +15,14 @@ def verdict_of(ended: Ended, machine: Machine) -> Verdict:
     return _lost(ended.observations) if ended.guardian_is_lost else _judged(ended.observations, machine)
 
 
+def verdict_on_dying(ended: Ended, machine: Machine) -> Verdict | None:
+    """Return why an attempt was dying by the time it was asked to stop; ``None``: it was not, as far as can be told."""
+    if ended.guardian_is_lost or ended.died is None:
+        return None
+    verdict = _judged(ended.died, machine)
+    return None if verdict.fault in ("stopped", "none") else verdict
+
+
 def _lost(seen: Observations) -> Verdict:
     """Return the verdict on an attempt whose guardian was killed: of vLLM itself nothing is known."""
     reason = "the guardian of this attempt was killed, so vLLM was ended too"

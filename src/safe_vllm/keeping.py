@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from safe_vllm.announce.picture import Event, Picture, facts
 from safe_vllm.attempt.loop import Loop
+from safe_vllm.patience import within
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.record.memory import Memory, Problems
 from safe_vllm.record.run_file import RunFile
@@ -41,6 +42,10 @@ class Keeper:
     wanted: Picture | None = None
     """The picture that is to be written next, while an older one is."""
     is_writing: bool = False
+    untold: set[str] = field(default_factory=set)
+    """Why what runs now could not be written, each reason as it was told."""
+    is_given_up: bool = False
+    """Whether the end once waited in vain."""
 
     # What runs now
 
@@ -49,9 +54,11 @@ class Keeper:
         if self.memory.directory is None:
             return ()
         try:
-            self.run_file = RunFile(self.memory.directory, launch)
+            self.run_file = within(KEEP_WITHIN_S, partial(RunFile, self.memory.directory, launch))
         except OSError as error:
             return (f"{self.memory.directory}: what runs now cannot be told: {(error.strerror or str(error)).lower()}",)
+        if self.run_file is None:
+            return LATE
         self._begin(self.run_file.tidy, lambda _: None)
         return ()
 
@@ -66,10 +73,13 @@ class Keeper:
         if picture is None:
             return
         self.is_writing = True
-        self._begin(partial(file.write, facts(picture)), lambda _: self._on_written(file))
+        self._begin(partial(file.write, facts(picture)), partial(self._on_written, file))
 
-    def _on_written(self, file: RunFile) -> None:
+    def _on_written(self, file: RunFile, problem: str | None) -> None:
         self.is_writing = False
+        if problem and problem not in self.untold:
+            self.untold.add(problem)
+            self.account.untold(problem)
         self._write(file)
 
     # What broke, and what held
@@ -112,10 +122,11 @@ class Keeper:
     # How
 
     def finish(self) -> None:
-        """Let what was begun come to its end."""
+        """Let what was begun come to its end; what did not come to it once is not waited for again."""
         until = self.loop.now() + KEEP_WITHIN_S
-        while self.pending and self.loop.now() < until:
+        while self.pending and not self.is_given_up:
             self.loop.turn(until)
+            self.is_given_up = self.loop.now() >= until
 
     def _begin(self, deed: Callable[[], T], on_done: Callable[[T], None]) -> None:
         def done(result: T) -> None:

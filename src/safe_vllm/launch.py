@@ -220,17 +220,11 @@ class Launch:
 
     def _keep(self, failed: Failed, decision: Next | End) -> None:
         """Keep what a failed attempt has taught, before anything else is started."""
-        if failed.ended.observations.stop_requested:
-            return
-        from safe_vllm.autopsy import Circumstances, write
-        from safe_vllm.policy.history import breaks
-
-        is_left = isinstance(decision, End) or self.rung != self.before
-        if is_left and not failed.ended.stuck and breaks(self.history[-1]):
-            self.keeper.broke(failed.number, failed.rung, failed.verdict)
-        is_next = isinstance(decision, Next)
+        from safe_vllm.autopsy import Circumstances
+        from safe_vllm.learning import learn
         from safe_vllm.policy.backoff import pause_s  # slow to import
 
+        is_next = isinstance(decision, Next)
         around = Circumstances(
             self.prepared,
             self.account.teller.origin.launch,
@@ -242,7 +236,7 @@ class Launch:
             self._to_run(self.rungs[self.rung]) if is_next else None,
             pause_s(decision, self.prepared.limits.backoff_s) if isinstance(decision, Next) else None,
         )
-        self.keeper.report(failed.number, failed.rung, partial(write, failed, around))
+        learn(failed, around, self.keeper, is_left=not is_next or self.rung != self.before)
 
     def _leave_out_what_was_refused(self) -> None:
         """Plan again; the rungs that were run stay where they are, so the places in the history still hold."""

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 from safe_vllm.announce import status_address, systemd
+from safe_vllm.announce.status_address import Address
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
 from safe_vllm.attempt.loop import Loop
@@ -16,6 +17,7 @@ from safe_vllm.keeping import Keeper
 from safe_vllm.launch import Launch
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.veil import Veil, plain_veil
 from safe_vllm.preparing import Prepared, prepare
 from safe_vllm.record.events import EventLog
 from safe_vllm.telling import Account
@@ -36,20 +38,17 @@ def serve(intent: Intent) -> int:
     teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
     systemd.manager(os.environ).attend(loop.call_in, teller.listeners)
     prepared = prepare(intent)
+    teller.veil = _veil(prepared).text
     become_subreaper()
     if listens_at:
         status_address.apart_from(listens_at, _ports(prepared))
     try:
         account, origin = Account(teller), teller.origin.launch
         keeper = Keeper(loop, account, prepared.memory)
-        prepared = replace(prepared, problems=(*prepared.problems, *keeper.open(origin)))
+        problems = (*prepared.problems, *keeper.open(origin))
         if listens_at:
-            from safe_vllm.announce.status_server import StatusServer  # slow to import, and seldom wanted
-
-            pens = {"stdout": stdout} if stdout is stderr else {"stdout": stdout, "stderr": stderr}
-            server = StatusServer(listens_at, lambda: {name: pen.taken_bytes for name, pen in pens.items()})
-            problems = server.attend(loop.call_in, teller.listeners)
-            prepared = replace(prepared, problems=(*prepared.problems, *problems))
+            problems = (*problems, *_answer_at(listens_at, loop, teller))
+        prepared = replace(prepared, problems=problems)
         teller.listeners.append(keeper.on_event)
         gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
         entry = prepared.plan.entry
@@ -57,8 +56,20 @@ def serve(intent: Intent) -> int:
             return Launch(prepared, loop, account, keeper, ignored, gates, entry, entry).run()
         finally:
             keeper.finish()
+            teller.log.finish()
     finally:
         loop.drain(STOPPED_DRAIN_S if loop.stops else max(STOPPED_DRAIN_S, prepared.limits.stop_timeout_s))
+
+
+def _answer_at(address: Address, loop: Loop, teller: Teller) -> tuple[str, ...]:
+    """Begin to answer who asks how the launch stands; return why that cannot be, if it cannot."""
+    from safe_vllm.announce.status_server import StatusServer  # slow to import, and seldom wanted
+
+    pens = {"stdout": loop.stdout, "stderr": loop.stderr}
+    if loop.stdout is loop.stderr:
+        del pens["stderr"]
+    server = StatusServer(address, lambda: {name: pen.taken_bytes for name, pen in pens.items()})
+    return server.attend(loop.call_in, teller.listeners)
 
 
 def _ports(prepared: Prepared) -> tuple[int, ...]:
@@ -66,3 +77,11 @@ def _ports(prepared: Prepared) -> tuple[int, ...]:
     rung = prepared.plan.ladder.rungs[prepared.plan.entry]
     place = endpoint.endpoint(rung.words, prepared.environment, prepared.config)
     return () if place is None or place.uds else (place.port, *place.more_ports)
+
+
+def _veil(prepared: Prepared) -> Veil:
+    """Return what hides the secrets of the launch, also those that only a rung has."""
+    rungs = prepared.plan.ladder.rungs
+    commands = dict.fromkeys((prepared.vllm + prepared.intent.words, *(rung.words for rung in rungs)))
+    variables = [*prepared.environment.items(), *(pair for rung in rungs for pair in rung.environment)]
+    return plain_veil([word for words in commands for word in words], variables, prepared.config)

@@ -12,6 +12,9 @@ from safe_vllm.machine import config_file, executable, profile_files
 from safe_vllm.machine.facts import Machine
 from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
+from safe_vllm.machine.model_place import model_place
+from safe_vllm.machine.ray_file import kept_from_ray
+from safe_vllm.patience import within
 from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.intent import Intent, Limits
@@ -19,10 +22,14 @@ from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_choice import choose
 from safe_vllm.plan.profile_use import limits_of
+from safe_vllm.plan.remembered import Remembered
 from safe_vllm.plan.sources import Sourced, sourced
 from safe_vllm.record import directory
-from safe_vllm.record.fingerprint import fingerprint
-from safe_vllm.record.memory import Memory
+from safe_vllm.record.fingerprint import Fingerprint, fingerprint, model_named
+from safe_vllm.record.memory import Memory, Recalled
+
+RECALLS_WITHIN_S = 5.0
+SILENT = "the state directory does not answer, so nothing is remembered; give another --state-dir"
 
 
 @dataclass(frozen=True)
@@ -65,11 +72,10 @@ def prepare(intent: Intent, *, changes_nothing: bool = False) -> Prepared:
     dialect = known.dialects().of(machine.installation.vllm, machine.installation.surface)
     bad = known.known_bad()
     off_at = dialect.levels_without_autotune
-    like = fingerprint(intent.words, config, environment, machine, profile, off_at, intent.pins)
-    place = directory.to_write(intent.state_dir, environment, creates=not changes_nothing)
-    memory = Memory(place.path, like, 0.0 if intent.observes_only else intent.remember_for_days)
-    recalled = memory.recall(time.time(), changes_nothing=changes_nothing)
-    problems = (*([place.problem] if place.problem else []), *recalled.problems)
+    place = model_place(model_named(intent.words, config, machine))
+    like = fingerprint(intent.words, config, environment, machine, profile, off_at, intent.pins, place)
+    recall = partial(_recalled, intent, environment, like, changes_nothing=changes_nothing)
+    memory, recalled = within(RECALLS_WITHIN_S, recall) or (Memory(None, like, 0.0), Recalled(Remembered(), (SILENT,)))
     plan_without = partial(
         make_plan,
         intent,
@@ -81,14 +87,26 @@ def prepare(intent: Intent, *, changes_nothing: bool = False) -> Prepared:
         config,
         bad,
         remembered=recalled.remembered,
+        kept_from_ray=kept_from_ray(environment),
     )
     limits = limits_of(profile, intent.asked)
     plan = plan_without(())
     if config is None and (trouble := config_file.trouble_of(intent.words)):
         plan = replace(plan, notes=(*plan.notes, f"what the --config file says is not in this plan: {trouble}"))
+    problems = recalled.problems
     return Prepared(
         intent, vllm, environment, machine, profile, limits, plan, config, plan_without, dialect, memory, problems
     )
+
+
+def _recalled(
+    intent: Intent, environment: Mapping[str, str], like: Fingerprint, *, changes_nothing: bool
+) -> tuple[Memory, Recalled]:
+    """Return the memory of launches like this one, and what is in it. It takes as long as the disk does."""
+    place = directory.to_write(intent.state_dir, environment, creates=not changes_nothing)
+    memory = Memory(place.path, like, 0.0 if intent.observes_only else intent.remember_for_days)
+    recalled = memory.recall(time.time(), changes_nothing=changes_nothing)
+    return memory, recalled._replace(problems=(*([place.problem] if place.problem else []), *recalled.problems))
 
 
 def _looked_at(

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 from safe_vllm.announce.standing import run_lines
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.record import directory, incidents, records, run_file
+from safe_vllm.record import directory, incidents, memory, records, run_file
 from safe_vllm.record.files import reason_of
 from safe_vllm.record.incidents import Listed
 from safe_vllm.record.records import Kept
 from safe_vllm.record.run_file import Run
 
+T = TypeVar("T")
+
 LATEST = 10
 """So many reports are listed; the directory has the others."""
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Letters that a terminal would obey, and what no encoding has."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,13 @@ class Place:
     runs: tuple[Run, ...] = ()
     kept: tuple[Kept, ...] = ()
     incidents: tuple[Listed, ...] = ()
-    closed: str | None = None
-    """Why it may not be looked into."""
+    closed: tuple[str, ...] = ()
+    """Which folders of it may not be looked into, and why; ``is_open``: whether that of the launches may."""
+    is_open: bool = True
 
 
 def places(asked: str | None, environment: Mapping[str, str] = os.environ) -> tuple[Place, ...]:
-    """Look into every state directory in which launches may have left something. Raises Trouble for a closed one."""
+    """Look into every state directory that there is. Raises Trouble where the one that was asked for is missing."""
     found = tuple(_place(path) for path in directory.to_read(asked, environment))
     if asked and not found:
         raise Trouble(f"{asked}: there is no such directory", hint="give the --state-dir of the launch")
@@ -44,39 +51,60 @@ def places(asked: str | None, environment: Mapping[str, str] = os.environ) -> tu
 def told(found: tuple[Place, ...], output: str, now: datetime | None = None) -> str:
     """Return all of it as text or as one JSON object."""
     if output == "json":
-        return json.dumps({"places": [_as_object(place) for place in found]}, indent=2, ensure_ascii=False)
+        return json.dumps({"places": [_as_object(place) for place in found]}, indent=2)
     lines = [line for place in found for line in _lines(place, now or datetime.now(timezone.utc))]
-    return "\n".join(lines or ["nothing runs, and nothing was kept: there is no state directory"])
+    return "\n".join(
+        map(records.printable, lines) if lines else ["nothing runs, and nothing was kept: there is no state directory"]
+    )
 
 
 def report(asked: str | None, name: str, output: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return one report, as Markdown or as JSON. Raises Trouble when there is none, or more than one, of that name."""
     known: list[str] = []
+    closed: list[str] = []
     for place in directory.to_read(asked, environment):
-        match incidents.find(place, name):
-            case Listed() as found:
-                return incidents.text_of(found, output)
-            case names:
-                known += names
+        try:
+            found = incidents.find(place, name)
+        except OSError as error:
+            closed.append(_closed(place / incidents.FOLDER, error))
+            continue
+        if isinstance(found, Listed):
+            return CONTROLS.sub("?", incidents.text_of(found, output))
+        known += found
+    if closed and not known:
+        raise Trouble(closed[0], hint="run it as the user whose directory that is")
     hint = f"meant may be: {', '.join(known[:LATEST])}" if known else "`safe-vllm status` lists those that there are"
     raise Trouble(f"there is no report, or more than one, called {name!r}", hint=hint, status=Status.USAGE)
 
 
 def _place(path: Path) -> Place:
-    try:
-        return Place(path, run_file.runs_in(path), records.kept_in(path), incidents.listed(path))
-    except OSError as error:
-        return Place(path, closed=f"{path}: cannot be looked into: {reason_of(error)}")
+    if not os.access(path, os.X_OK):
+        return Place(path, closed=(f"{path}: cannot be looked into: permission denied",), is_open=False)
+    closed: dict[str, str] = {}
+
+    def seen(look: Callable[[Path], tuple[T, ...]], folder: str) -> tuple[T, ...]:
+        try:
+            return look(path)
+        except OSError as error:
+            closed[folder] = _closed(path / folder, error)
+            return ()
+
+    runs = seen(run_file.runs_in, run_file.FOLDER)
+    kept, reports = seen(records.kept_in, memory.FOLDER), seen(incidents.listed, incidents.FOLDER)
+    return Place(path, runs, kept, reports, tuple(closed.values()), is_open=run_file.FOLDER not in closed)
+
+
+def _closed(path: Path, error: OSError) -> str:
+    return f"{path}: cannot be looked into: {reason_of(error)}"
 
 
 def _lines(place: Place, now: datetime) -> list[str]:
-    if place.closed:
-        return [place.closed]
     alive = [run for run in place.runs if run.is_alive]
     shown = alive or place.runs[:1]
     lines = [line for run in shown for line in run_lines(run.facts, is_alive=run.is_alive, now=now)]
     lines += [run.problem for run in place.runs if run.problem]
-    lines += [f"nothing runs, as far as {place.path} tells"] if not shown else []
+    lines += [f"nothing runs, as far as {place.path} tells"] if not shown and place.is_open else []
+    lines += place.closed
     if place.kept:
         lines += [f"remembered in {place.path}:", *(f"  {_kept(kept)}" for kept in place.kept)]
     if place.incidents:
@@ -96,8 +124,8 @@ def _kept(kept: Kept) -> str:
 def _as_object(place: Place) -> dict[str, object]:
     return {
         "path": str(place.path),
-        "closed": place.closed,
-        "runs": [{"alive": run.is_alive, "problem": run.problem, **run.facts} for run in place.runs],
+        "closed": list(place.closed),
+        "runs": [{**run.facts, "alive": run.is_alive, "problem": run.problem} for run in place.runs],
         "remembered": [
             {"fingerprint": kept.key, "problem": kept.problem, "about": kept.record.about if kept.record else {}}
             | {"rungs": list(records.rung_lines(kept.record)) if kept.record else []}

@@ -40,7 +40,9 @@ class Account:
             **facts,
             way_back=banner.way_back(plan, prepared.intent.start_at),
             costs={name: cost for name, cost in lost.items() if cost},
+            model=prepared.memory.fingerprint.about.get("model"),
             fingerprint=prepared.memory.fingerprint.key,
+            forget=banner.forget(prepared.memory.fingerprint.key, prepared.intent.state_dir),
             state_dir=None if prepared.memory.directory is None else str(prepared.memory.directory),
             observes_only=prepared.intent.observes_only,
             problems=list(prepared.problems),
@@ -77,6 +79,11 @@ class Account:
         lines += [problem] if problem else []
         where = None if path is None else str(path)
         self.teller.tell("incident", lines, attempt=number, rung=rung.name, path=where, problem=problem)
+
+    def untold(self, problem: str) -> None:
+        """Tell why ``status`` cannot tell what runs now. Nothing is told after the end."""
+        if self.teller.picture.state != "ended":
+            self.teller.tell("untold", [problem], problem=problem)
 
     def observed(self, number: int, rung: Rung, decision: Next | End, names: Sequence[str]) -> None:
         """Tell what would be done now, were the launch not only observed."""

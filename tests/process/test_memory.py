@@ -6,19 +6,33 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from launch import SAFE_VLLM, Launch, Stage, free_port
 from scenes import (
+    ENGINE,
+    HOLD,
+    ILLEGAL_ACCESS,
     REFUSED_BACKEND,
+    WAIT_FOR_CHILD,
+    WORKER,
+    WORKER_TRACEBACK,
     Scene,
     argparse_error,
+    die,
     die_first_inference,
+    engine,
     fail,
+    fork,
     ima_at_startup,
+    mark,
+    serve,
     serve_ok,
     serve_with_worker,
+    wait_until_watched,
+    write,
 )
 
 AUTOTUNE_OFF = "--no-enable-flashinfer-autotune"
@@ -66,6 +80,19 @@ def test_p18_the_next_launch_starts_at_the_rung_that_held_and_says_why(stage: St
     assert AUTOTUNE_OFF in again.attempts()[0]["argv"]
     assert "as-asked died here on" in again.ours()
     assert "no-autotune held since then" in again.ours()
+
+
+def test_p18_while_a_fault_line_stands_no_rung_is_held(stage: Stage) -> None:
+    run = stage.start(serve_with_worker(), [HOLD], options=("--backoff", "0.01", "--proving-window", "5"))
+    run.wait_for_event("ready")
+    run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
+    over_at = time.monotonic() + 6
+    run.wait_for("the end of the proving window", lambda: time.monotonic() > over_at)
+    run.kill_child(WORKER, signal.SIGSEGV)
+    run.wait_for("the next attempt", lambda: len(run.attempts()) == 2)
+    assert [(event["rung"], event["outcome"]) for event in run.events("remembered")] == [("as-asked", "broken")]
+    assert run.events("proven") == []
+    assert run.stop() == 0
 
 
 def test_p18_a_rung_is_remembered_as_broken_before_anything_else_is_started(stage: Stage) -> None:
@@ -156,6 +183,51 @@ def test_p20_a_stop_leaves_no_report(stage: Stage) -> None:
     assert run.events("incident") == []
 
 
+def test_p18_p20_a_stop_that_comes_when_vllm_is_dying_leaves_the_mark_and_the_report(stage: Stage) -> None:
+    dies: Scene = [
+        fork(ENGINE, wait_until_watched(ENGINE), die("SIGSEGV")),
+        WAIT_FOR_CHILD,
+        write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)),
+        mark("dead"),
+        HOLD,
+    ]
+    run = stage.start(dies, serve_ok())
+    run.wait_for_mark("dead")
+    run.wait_for("that it was read", lambda: ILLEGAL_ACCESS in run.stderr_text())
+    assert run.stop() == 0
+    assert len(run.attempts()) == 1
+    assert [event["fault"] for event in run.events("attempt-ended")] == ["stopped"]
+    assert [(event["rung"], event["outcome"]) for event in run.events("remembered")] == [("as-asked", "broken")]
+    (report,) = run.events("incident")
+    assert "illegal-memory-access" in Path(report["path"]).name
+    again = stage.start(serve_ok())
+    again.wait_until_ready("no-autotune")
+    assert again.stop() == 0
+
+
+def test_p20_a_stop_after_a_kill_that_speaks_against_no_rung_leaves_a_report_and_no_mark(stage: Stage) -> None:
+    run = stage.start(serve_with_worker(notices=False))
+    run.wait_until_ready()
+    run.kill_child(WORKER, signal.SIGKILL)
+    run.wait_for("that the engine noticed", lambda: "died unexpectedly" in run.stderr_text())
+    assert run.stop() == 0
+    assert run.events("remembered") == []
+    assert len(run.events("incident")) == 1
+
+
+def test_p18_a_stop_as_a_proven_server_dies_leaves_no_mark_where_its_rung_would_have_been_run_again(
+    stage: Stage,
+) -> None:
+    run = stage.start(serve_with_worker(notices=False), options=PROVES_AT_ONCE)
+    run.wait_for("that it is remembered", lambda: run.events("remembered"))
+    run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
+    run.kill_child(WORKER, signal.SIGSEGV)
+    run.wait_for("that the engine noticed", lambda: "died unexpectedly" in run.stderr_text())
+    assert run.stop() == 0
+    assert [event["outcome"] for event in run.events("remembered")] == ["held"]
+    assert len(run.events("incident")) == 1
+
+
 def test_p20_secrets_are_in_no_file_and_in_no_line(stage: Stage) -> None:
     secret = "hunter2-of-the-test"
     leaks = f"ValueError: bad request with Authorization: Bearer {secret} and api_key={secret}"
@@ -178,7 +250,7 @@ def test_p19_a_degraded_server_says_so_when_it_comes_up_and_in_status(stage: Sta
     run = stage.start(ima_at_startup(), serve_ok())
     run.wait_until_ready("no-autotune")
     run.wait_for("what it costs", lambda: "DEGRADED: this server runs at no-autotune, not at as-asked" in run.ours())
-    assert "way back: stop, then `safe-vllm forget`" in run.ours()
+    assert "way back: stop, then `safe-vllm forget " in run.ours()
     status = ours(run, "status")
     assert "serving at rung no-autotune" in status
     assert "DEGRADED to no-autotune since" in status
@@ -218,6 +290,14 @@ def test_only_observed_a_dead_engine_is_told_of_and_left_to_vllm(stage: Stage) -
     assert "VLLM::Worker_TP0 was killed by SIGSEGV" in would["why"]
     assert run.process.poll() is None
     assert run.stop() == 0
+
+
+def test_only_observed_a_healthy_server_is_ready_although_no_real_request_is_answered(stage: Stage) -> None:
+    run = stage.start([engine(), serve(completions=(500,))], options=("--observe-only", "--fault-grace", "0.2"))
+    ready = run.wait_for_event("ready")
+    assert ready["note"] == "only observed: no real request was answered"
+    assert run.stop() == 0
+    assert len(run.events("would-end")) == 1
 
 
 def test_the_same_fault_in_the_same_phase_is_answered_once_by_fresh_caches(stage: Stage) -> None:

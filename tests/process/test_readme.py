@@ -147,6 +147,7 @@ def ours(run: Launch, *words: str) -> str:
 TRIED: dict[str, Callable[[Stage], None]] = {
     "pip install .": installs,
     "pip install '.[vllm]'": installs,
+    "pip install '.[metrics]'": installs,
     "safe-vllm serve MODEL …": serves,
     "safe-vllm plan MODEL …": plans,
     "safe-vllm --output json plan MODEL …": plans_as_json,

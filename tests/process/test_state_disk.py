@@ -17,6 +17,7 @@ from safe_vllm.plan.remembered import Broken, Held, Remembered
 from safe_vllm.record.directory import to_write
 from safe_vllm.record.fingerprint import Fingerprint
 from safe_vllm.record.memory import Memory
+from safe_vllm.record.run_file import RunFile, runs_in
 
 NOW, KEY = 1_800_000_000.0, "0123456789abcdef"
 FAULT = ("illegal-memory-access", "moe", "autotune")
@@ -91,6 +92,18 @@ def test_on_a_full_disk_the_old_state_stays_whole_and_with_room_it_goes_on(small
     filling.unlink()
     assert mine.note_held("triton", NOW) == ()
     assert mine.recall(NOW).remembered.held == Held("triton", NOW)
+
+
+def test_on_a_full_disk_the_old_picture_of_a_launch_makes_room_for_the_new_one(small: Path) -> None:
+    file = RunFile(small, "7-a")
+    assert file.write({"state": "starting", "long": "a" * 20_000}) is None
+    fill(small)
+    assert file.write({"state": "ready", "long": "b" * 20_000}) is None
+    (run,) = runs_in(small)
+    assert (run.facts["state"], run.is_alive) == ("ready", True)
+    assert "no space left on device" in str(file.write({"long": "c" * 40_000}))
+    assert runs_in(small) == ()  # rather nothing than what is no longer true
+    assert {path.name for path in (small / "run").iterdir()} == {"7-a.lock"}
 
 
 def test_on_a_disk_that_was_full_from_the_start_nothing_is_remembered_and_nothing_goes_wrong(small: Path) -> None:

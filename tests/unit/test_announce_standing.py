@@ -55,7 +55,7 @@ def shown(*events: dict[str, Any], is_alive: bool = True) -> str:
 
 def test_a_degraded_server_says_so_since_when_why_what_it_costs_and_the_way_back() -> None:
     text = shown(READY)
-    assert "serving at rung triton: vLLM 0.32.0, profile b200, process 7" in text
+    assert "serving at rung triton: a model, vLLM 0.32.0, profile b200, process 7" in text
     assert "ladder: as-asked → [triton]" in text
     assert "ready since 2026-03-01 09:10:00 UTC (3 h ago), attempt 1, not proven yet" in text
     assert "DEGRADED to triton since 2026-03-01 09:00:00 UTC (3 h ago): as-asked died here" in text

@@ -306,3 +306,35 @@ def test_a_server_that_is_only_observed_is_not_ended_for_being_late() -> None:
 
 def test_a_server_that_is_only_observed_is_stopped_as_any_other() -> None:
     assert after(OBSERVED, (1, StopAsked(signal.SIGTERM)))[1] == [SignalTree(signal.SIGTERM)]
+
+
+def test_p13_that_an_observed_server_would_be_ended_is_said_once_until_it_answers_a_request() -> None:
+    fault = (FaultLine("CUDA error"), Tick(), CanaryAnswered("failed"), Tick(), CanaryAnswered("failed"))
+    serving = after(OBSERVED, (1, HealthAnswered(True)), (2, CanaryAnswered("answered")))[0]
+
+    def said(state: Lifecycle, at: int) -> tuple[Lifecycle, int]:
+        state, effects = after(state, *((at + 25 * number, event) for number, event in enumerate(fault)))
+        return state, sum(isinstance(one, SayWouldEnd) for one in effects)
+
+    serving, first = said(serving, 100)
+    serving, again = said(serving, 300)
+    serving, after_answer = said(after(serving, (500, CanaryAnswered("answered")))[0], 600)
+    assert (first, again, after_answer) == (1, 0, 1)
+    assert said(after(serving, (800, Completed()))[0], 900)[1] == 1
+
+
+@pytest.mark.parametrize("result", ["failed", "hung"])
+def test_p13_an_observed_server_that_is_healthy_is_ready_although_no_real_request_is_answered(result: str) -> None:
+    answer = CanaryAnswered("hung" if result == "hung" else "failed", "60 s")
+    state, effects = after(OBSERVED, (1, HealthAnswered(True)), (2, answer), (23, Tick()), (24, Tick()), (99, Tick()))
+    would, ready = (one for one in effects if not isinstance(one, SendCanary))
+    assert isinstance(would, SayWouldEnd)
+    assert ready == SayReady("only observed: no real request was answered")
+    assert state.stage == "serving"
+
+
+def test_p13_an_observed_server_without_health_is_not_ready() -> None:
+    observed = Lifecycle(Timing(60, 20, 300), observes_only=True).on(Spawned(), 0.0)[0]
+    state, effects = after(observed, (1, HealthAnswered(False)), (301, Tick()), (900, Tick()))
+    assert not any(isinstance(one, SayReady) for one in effects)
+    assert state.ready_at is None

@@ -13,11 +13,15 @@ ASKED: tuple[float, Event] = (700, Tick())
 
 
 def after(
-    proof: Proof, *events: tuple[float, Event], stage: str = "serving", ready_at: float | None = READY_AT
+    proof: Proof,
+    *events: tuple[float, Event],
+    stage: str = "serving",
+    ready_at: float | None = READY_AT,
+    is_armed: bool = False,
 ) -> tuple[Proof, list[Effect]]:
     effects: list[Effect] = []
     for now, event in events:
-        proof, more = proof.on(event, now, stage, ready_at)
+        proof, more = proof.on(event, now, stage, ready_at, is_armed=is_armed)
         effects += more
     return proof, effects
 
@@ -72,3 +76,23 @@ def test_a_server_that_is_not_ready_or_is_ending_proves_nothing() -> None:
 
 def test_nobody_who_does_not_want_to_know_is_told() -> None:
     assert after(Proof(Timing(60, 20, None)), (101, Tick()), (10_000, Tick()), (10_001, Completed()))[1] == []
+
+
+def test_while_a_fault_stands_nothing_is_proven_and_nobody_is_asked() -> None:
+    asked, _ = after(Proof(TIMING), (101, Tick()), ASKED)
+    proof, effects = after(asked, (701, CanaryAnswered("answered")), (702, Completed()), (790, Tick()), is_armed=True)
+    assert effects == []
+    assert proof.due_at == 850  # no busy waiting
+    assert after(proof, (850, Tick()), (851, CanaryAnswered("answered")))[1] == [SendCanary(), SayProven()]
+
+
+def test_a_fault_that_was_survived_in_good_time_costs_nothing() -> None:
+    proof, _ = after(Proof(TIMING), (101, Tick()), is_armed=True)
+    assert proof.due_at == 700
+
+
+def test_what_was_counted_while_a_fault_stood_is_no_work_after_it() -> None:
+    quiet, _ = after(Proof(TIMING, wants_canary=False), (101, Tick()), ASKED, (701, Pulse(b"1", 0)))
+    armed, _ = after(quiet, (702, Pulse(b"2", 0)), is_armed=True)
+    assert after(armed, (732, Pulse(b"2", 0)))[1] == []
+    assert after(armed, (732, Pulse(b"3", 0)))[1] == [SayProven()]

@@ -18,28 +18,31 @@ VALUES = (
 )
 MAY_IMPORT = {
     "errors": "",
+    "versions": "",
     "data": "errors",
-    "plan": "machine.facts errors",
+    "plan": "machine.facts errors versions",
     "machine": "errors data",
-    "verdict": "errors",
+    "verdict": "errors versions",
     "policy": "machine.levels plan.ladder plan.intent verdict.evidence errors",
     "checks": "machine.facts machine.condition plan errors",
     "attempt": "early machine.levels plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
-    "record": f"{VALUES} plan machine.cores",
+    "record": f"{VALUES} plan machine.cores patience",
     "announce": f"{VALUES} plan.explain record.events checks.finding",
-    "preparing": "errors known plan machine record attempt.child",
+    "preparing": "errors known plan machine record attempt.child patience",
     "planning": "errors plan machine preparing",
-    "launcher": "plan.intent plan.endpoint attempt record announce preparing gating telling keeping launch",
+    "launcher": "plan.intent plan.endpoint plan.veil attempt record announce preparing gating telling keeping launch",
     "launch": "errors known plan policy attempt announce.shouting preparing gating telling keeping judging timekeeping "
-    "autopsy verdict",
+    "autopsy learning verdict",
     "judging": "known machine.facts attempt.order verdict",
     "timekeeping": "plan policy.history attempt.timing preparing",
-    "autopsy": "known machine plan policy attempt.order record preparing verdict",
+    "autopsy": "patience known machine plan policy attempt.order record preparing verdict",
     "forgetting": "errors record",
     "reporting": "errors record announce.standing",
     "telling": "plan verdict policy attempt record announce preparing",
-    "keeping": "plan verdict attempt record announce telling",
+    "learning": "policy autopsy judging keeping preparing timekeeping",
+    "keeping": "plan verdict attempt record announce telling patience",
+    "patience": "early",
     "gating": "errors machine plan.endpoint policy attempt announce",
     "known": "data plan verdict checks",
     "diagnosis": "errors known plan machine verdict announce",
@@ -55,9 +58,9 @@ LAZY = {"cli"}
 """Rooms that may import anything inside a function: one subcommand must not pay for another."""
 
 PURE = (
-    "plan verdict policy checks errors machine.facts machine.condition machine.levels attempt.lifecycle attempt.event "
-    "attempt.effect attempt.progress attempt.proof attempt.timing record.fingerprint record.shape_flags "
-    "record.rungs_file"
+    "plan verdict policy checks errors versions machine.facts machine.condition machine.levels attempt.lifecycle "
+    "attempt.event attempt.effect attempt.progress attempt.proof attempt.seen attempt.timing attempt.whereabouts "
+    "record.fingerprint record.shape_flags record.rungs_file"
 )
 IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", "click", "tenacity")
 ADAPTED = {"policy": "tenacity"}

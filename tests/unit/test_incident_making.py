@@ -15,6 +15,7 @@ from safe_vllm.record.incident import Core, Incident, LogLine, StackOf, Variable
 from safe_vllm.record.incident_making import Following, incident_of
 from safe_vllm.record.incident_short import LINE_CHARACTERS, shortened
 from safe_vllm.record.incident_text import PASTED_CHARACTERS, as_json, markdown, numbered, pasteable
+from safe_vllm.record.incidents import contents
 from safe_vllm.verdict.evidence import Evidence, GpuEvent, Kind, ProcessEnd
 
 GIB = 1 << 30
@@ -184,10 +185,18 @@ def test_a_report_is_never_too_long_to_be_pasted() -> None:
     assert json.loads(as_json(short))["tail"]
 
 
-def test_a_command_that_is_very_long_leaves_less_room_for_output() -> None:
-    short = pasteable(replace(huge(), command="x" * 30_000))
-    assert len(markdown(short)) <= PASTED_CHARACTERS
-    assert len(short.around) < len(pasteable(huge()).around)
+def test_a_command_that_is_very_long_is_cut_in_what_is_pasted_and_whole_in_a_file_of_its_own() -> None:
+    command = "vllm serve m --hf-overrides " + "x" * 60_000
+    found = replace(huge(), command=command)
+    found = replace(
+        found, sequel=replace(found.sequel, command=f"{command} --enforce-eager", changes=(f"+ {command}",))
+    )
+    files = contents(found)
+    assert len(files["incident.md"]) <= PASTED_CHARACTERS
+    assert files["command.sh"] == f"{command}\n"
+    assert "It is cut here; command.sh has all of it." in files["incident.md"]
+    assert pasteable(found).around and pasteable(found).tail
+    assert "It is cut here" not in markdown(pasteable(huge()))
 
 
 def test_what_is_shortened_stays_around_the_root_line_and_at_the_end() -> None:

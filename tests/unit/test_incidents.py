@@ -52,7 +52,9 @@ def sized(incident: Incident, size: int) -> Incident:
 def test_a_report_has_a_directory_of_its_own_for_this_user_alone(tmp_path: Path, incident: Incident) -> None:
     path = written(tmp_path / "state", incident)
     assert path == tmp_path / "state/incidents/20260921T141320Z-illegal-memory-access"
-    assert {file.name for file in path.iterdir()} == {"incident.md", "incident.json", "root-lines.txt", "log-tail.txt"}
+    assert {file.name for file in path.iterdir()} == {
+        *("incident.md", "incident.json", "root-lines.txt", "log-tail.txt", "command.sh")
+    }
     assert [stat.S_IMODE(place.stat().st_mode) for place in (path.parent.parent, path.parent, path)] == [0o700] * 3
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from safe_vllm.plan.explain import difference, variable_line
 from safe_vllm.plan.ladder import Rung
-from safe_vllm.plan.secrets import hide, hide_variable
+from safe_vllm.plan.secrets import hide, hide_variable, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -100,3 +104,72 @@ def test_what_a_rung_changes_in_a_flag_shows_no_secret_of_it() -> None:
 
 def test_a_quote_in_a_secret_does_not_uncover_it() -> None:
     assert variable_line("X", """{"api_key": "it's k1"}""") == """X='{"api_key": "***"}'"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password: hunter2", "password: ***"),
+        ("X-Api-Key: hunter2", "X-Api-Key: ***"),
+        ("passwd:hunter2", "passwd:***"),
+        ("OpenAI(api_key='hunter 2', x=1)", "OpenAI(api_key='***', x=1)"),
+        ("PASSWORD = 'hunter 2'", "PASSWORD = '***'"),
+        ('api_key: "hunter2"', 'api_key: "***"'),
+        ('{"log": "api_key=\\"hunter2\\" b"}', '{"log": "api_key=\\"***\\" b"}'),
+        ("api_key='hunter", "api_key='***'"),
+        ("--api-key 'hunter 2' --port 1", "--api-key '***' --port 1"),
+        ("'api_key': {'a': 'hunter2'}, 'b': 1", "'api_key': \"***\", 'b': 1"),
+        ("Set-Cookie: sid=hunter2; Path=/", "Set-Cookie: ***"),
+        ("curl -H 'Cookie: sid=\"hunter2\"' http://host", "curl -H 'Cookie: ***' http://host"),
+        ("{'Cookie': 'sid=hunter2', 'b': 1}", "{'Cookie': \"***\", 'b': 1}"),
+        ("[(b'cookie', b'sid=hunter2'), (b'host', b'h')]", "[(b'cookie', b'***'), (b'host', b'h')]"),
+        ("[(b'authorization', b'Basic hunter2')]", "[(b'authorization', b'***')]"),
+        ("token: hunter2-abc", "token: ***"),
+        ("for glpat-" + "a1" * 10, "for ***"),
+        ("for github_pat_" + "a1" * 10, "for ***"),
+        ("for xoxb-123-456-abc", "for ***"),
+        ("for eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln!", "for ***!"),
+    ],
+)
+def test_secrets_that_nobody_knows_are_told_by_what_stands_before_them_or_by_their_looks(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tokens: 12", "Key: value", "token: 12", "key: model.layers.0.mlp", "KeyError: 'hunter2'", "max_tokens=8192"),
+        *(
+            "eos_token='<|im_end|>', pad_token: <pad>",
+            "time_per_token: 0.123456",
+            "compile_pass: 3.25",
+            "jit::pass::run",
+        ),
+        *("hf_token=None, api_key=None)", "def f(hf_token: None = None)", "Unexpected key: lm_head.weight"),
+        *("pass `token=<your_token>`", "http://key:8000/x", "('encode', 'token', 'score')", "a cookie for 2 workers"),
+        "INFO 11-30 08:40:48 [core.py:58] Initializing a V1 LLM engine (v0.23.0) with config: model='m', seed=0",
+    ],
+)
+def test_what_is_no_secret_is_shown(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def texts(value: object) -> Iterator[str]:
+    """Yield all texts in JSON."""
+    if isinstance(value, str):
+        yield from value.split("\n")
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts(inner)
+
+
+def test_no_line_of_recorded_output_is_changed() -> None:
+    logs = [line for path in (GOLDEN / "real").glob("*.log") for line in path.read_text("utf-8").split("\n")]
+    folders = ("corpus", "reports", "machines")
+    kept = [json.loads(path.read_text("utf-8")) for folder in folders for path in (GOLDEN / folder).glob("*.json")]
+    lines = {*logs, *(line for each in kept for line in texts(each))}
+    assert len(lines) > 3000
+    assert [line for line in lines if without_secrets(line) != line] == []

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from safe_vllm.plan.secrets import hide, hide_variable, without_secrets
-from safe_vllm.plan.veil import CUT_AT, salted, veil_of
+from safe_vllm.plan.veil import CUT_AT, plain_veil, salted, veil_of
 
 KEY = "p@ss w/rd \"1\" 'ü'"
 MARK = r"\*\*\*[0-9a-f]{4}"
@@ -120,3 +120,15 @@ def test_an_empty_secret_is_shown_as_a_secret() -> None:
 def test_the_directory_that_a_shell_is_in_is_no_secret() -> None:
     veil = veil_of(b"salt", ["serve", "/srv/models/tiny"], {"PWD": "/srv/models", "OLDPWD": "/srv/other"})
     assert veil.text("/srv/models/tiny and /srv/other") == "/srv/models/tiny and /srv/other"
+
+
+def test_a_secret_that_a_line_of_ours_was_cut_in_is_hidden() -> None:
+    hides = veil("--api-key", "one-secret")
+    assert re.fullmatch(rf"it died: a {MARK}…; then b one-way…", hides.text("it died: a one-secr…; then b one-way…"))
+
+
+def test_one_mark_for_all_secrets_of_all_commands_and_variables() -> None:
+    hides = plain_veil(
+        ["--api-key", "one-secret"], [("A_KEY", "two-secrets"), ("A_KEY", "three-secrets")], {"api-key": "k-four"}
+    )
+    assert hides.text("one-secret two-secrets three-secrets k-four five") == "*** *** *** *** five"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_the_nearest_word_on_the_directory_counts(
     given = {name: value.format(tmp_path) for name, value in environment.items()}
     found = to_write(asked.format(tmp_path) if asked else None, given)
     assert (found.path, found.problem) == (tmp_path / chosen, None)
-    assert (tmp_path / chosen).stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / chosen).stat().st_mode & 0o777 == 0o711
 
 
 def test_a_relative_directory_stays_the_same_wherever_vllm_runs(
@@ -74,3 +75,26 @@ def test_readers_look_into_all_places_that_exist_and_into_the_asked_one_alone(tm
     assert to_read(None, {**environment, "STATE_DIRECTORY": str(user)}, system) == (user, system)
     assert to_read(str(system), environment, system) == (system,)
     assert to_read(str(tmp_path / "missing"), environment, system) == ()
+
+
+def test_others_may_enter_the_directory_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert to_write(str(tmp_path / "state"), {}).problem is None
+    finally:
+        os.umask(before)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o711
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_directory_of_another_user_is_refused_unless_it_was_asked_for(tmp_path: Path, creates: bool) -> None:
+    theirs = tmp_path / "safe-vllm"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    found = to_write(None, {"XDG_STATE_HOME": str(tmp_path)}, creates=creates)
+    assert found.path is None
+    assert found.problem and "it belongs to another user (65534), so nothing is remembered" in found.problem
+    assert "--state-dir" in found.problem
+    assert to_write(None, {"STATE_DIRECTORY": str(theirs)}, creates=creates).path is None
+    assert to_write(str(theirs), {}, creates=creates).path == theirs

@@ -13,8 +13,9 @@ import pytest
 from safe_vllm.machine.facts import Gpu, Installation, Machine
 from safe_vllm.plan.grammar import FLAGS
 from safe_vllm.plan.profile import Policy, Profile, RungEntry
-from safe_vllm.record.fingerprint import Fingerprint, fingerprint
-from safe_vllm.record.shape_flags import ELSEWHERE, MORE
+from safe_vllm.record.fingerprint import Fingerprint, fingerprint, model_named
+from safe_vllm.record.shape_flags import ELSEWHERE
+from safe_vllm.record.shape_table import MORE
 
 MODEL = "Qwen/Qwen3-30B-A3B"
 INSTALLED = Installation(
@@ -32,8 +33,9 @@ def of(
     machine: Machine = MACHINE,
     profile: Profile = PROFILE,
     pins: frozenset[str] = frozenset(),
+    model_at: str | None = None,
 ) -> Fingerprint:
-    return fingerprint(words or (MODEL,), config, environment or {}, machine, profile, ("0",), pins)
+    return fingerprint(words or (MODEL,), config, environment or {}, machine, profile, ("0",), pins, model_at)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,14 @@ def test_the_model_is_the_same_whether_it_stands_first_or_behind_its_flag() -> N
     assert of("--trust-remote-code", MODEL).key == of(MODEL).key
 
 
+def test_a_model_on_this_machine_is_told_by_where_it_really_is() -> None:
+    assert of("./model", model_at="/a/model").key == of("/a/model", model_at="/a/model").key == of("/a/model").key
+    assert of("./model", model_at="/a/model").key != of("./model", model_at="/b/model").key
+    assert of("./model", model_at="/a/model").about["model"] == "/a/model"
+    assert model_named(("./model",), None, MACHINE) == "./model"
+    assert model_named(("--foo", "x/y"), None, replace(MACHINE, model_name="behind")) == "behind"
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -132,6 +142,20 @@ def test_the_model_is_the_same_whether_it_stands_first_or_behind_its_flag() -> N
         ("--compilation-config", "3"),
         ("--hf-overrides", '{"a": 1}'),
         ("--all2all-backend", "deepep_low_latency"),
+        ("--mamba-backend", "flashinfer"),
+        ("--gdn-prefill-backend", "triton"),
+        ("--dcp-comm-backend", "a2a"),
+        ("--dbo-decode-token-threshold", "64"),
+        ("--no-disable-hybrid-kv-cache-manager",),
+        ("--kv-cache-dtype-skip-layers", "0", "1"),
+        ("--offload-group-size", "8"),
+        ("--lora-dtype", "bfloat16"),
+        ("--quantization-config", '{"a": 1}'),
+        ("--mm-encoder-attn-backend", "FLASH_ATTN"),
+        ("--limit-mm-per-prompt", '{"image": 0}'),
+        ("--kv-transfer-config", '{"kv_connector": "NixlConnector"}'),
+        ("--worker-cls", "a.B"),
+        ("--runner", "pooling"),
     ],
 )
 def test_another_setting_that_decides_what_runs_has_another_fingerprint(words: tuple[str, ...]) -> None:
@@ -160,6 +184,9 @@ def test_another_setting_that_decides_what_runs_has_another_fingerprint(words: t
         ("--enable-log-requests",),
         ("--download-dir", "/models"),
         ("-cc.cache_dir=/fast",),
+        ("--mamba-backend", "triton"),
+        ("--dbo-prefill-token-threshold=512",),
+        ("--kv-transfer-config", '{"kv_ip": "10.0.0.1", "kv_rank": 1}'),
         ("--", "-dp", "2", "--dtype", "half"),
     ],
 )
@@ -221,6 +248,29 @@ def test_where_things_are_on_the_machine_changes_nothing(change: dict[str, Any])
         ("NCCL_P2P_DISABLE", True),
         ("CUDA_LAUNCH_BLOCKING", True),
         ("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR", False),
+        ("VLLM_KV_CACHE_LAYOUT", True),
+        ("VLLM_DISABLE_COMPILE_CACHE", True),
+        ("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", True),
+        ("VLLM_BATCH_INVARIANT", True),
+        ("VLLM_FLASH_ATTN_VERSION", True),
+        ("VLLM_MARLIN_USE_ATOMIC_ADD", True),
+        ("VLLM_NCCL_SO_PATH", True),
+        ("VLLM_SKIP_DEEP_GEMM_WARMUP", True),
+        ("VLLM_ROCM_USE_AITER", True),
+        ("VLLM_OF_A_LATER_RELEASE", True),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE", True),
+        ("NCCL_NVLS_CHUNKSIZE", True),
+        ("NVIDIA_TF32_OVERRIDE", True),
+        ("TORCHINDUCTOR_CACHE_DIR", False),
+        ("DG_JIT_CACHE_DIR", False),
+        ("FLASHINFER_CUBIN_DIR", False),
+        ("VLLM_SERVICE_HOST", False),
+        ("VLLM_ROUTER_SERVICE_PORT_HTTP", False),
+        ("VLLM_PORT_8000_TCP_ADDR", False),
+        ("VLLM_IMAGE_FETCH_TIMEOUT", False),
+        ("VLLM_TORCH_PROFILER_DIR", False),
+        ("VLLM_LOG_STATS_INTERVAL", False),
+        ("VLLM_DP_MASTER_IP", False),
         ("VLLM_CACHE_ROOT", False),
         ("VLLM_LOGGING_LEVEL", False),
         ("VLLM_DP_RANK", False),

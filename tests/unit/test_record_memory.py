@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,46 @@ def test_after_the_clock_was_set_back_marks_are_believed_for_as_long_before_thei
     found = mine.recall(NOW - back * DAY)
     assert (bool(found.remembered.broken), bool(found.remembered.held)) == (is_believed, is_believed)
     assert found.problems == ()
+
+
+def test_a_clock_at_1970_wipes_nothing(mine: Memory) -> None:
+    mine.note_broken("as-asked", *FAULT, NOW)
+    mine.note_held("no-autotune", NOW)
+    assert mine.recall(100.0) == (Remembered(), ())
+    assert mine.note_broken("triton", *FAULT, 100.0) == ()
+    found = mine.recall(NOW + 1).remembered
+    assert found == Remembered((Broken("as-asked", *FAULT, NOW),), Held("no-autotune", NOW))
+
+
+def test_a_count_stays_within_what_can_be_read_again(mine: Memory) -> None:
+    mine.note_broken("as-asked", *FAULT, NOW)
+
+    def most(content: Any) -> None:
+        content["rungs"]["as-asked"]["times_broken"] = content["rungs"]["as-asked"]["times_held"] = 1 << 53
+
+    changed(mine, most)
+    assert mine.note_broken("as-asked", *FAULT, NOW) == ()
+    assert mine.recall(NOW) == (Remembered((Broken("as-asked", *FAULT, NOW, times=1 << 53),)), ())
+    assert mine.note_held("as-asked", NOW) == ()
+    assert mine.recall(NOW) == (Remembered((), Held("as-asked", NOW, times=1 << 53)), ())
+
+
+@pytest.mark.parametrize("depth", [40, 400, 900])
+def test_a_record_that_is_too_deep_to_be_written_again_is_set_aside(mine: Memory, depth: int) -> None:
+    mine.note_broken("as-asked", *FAULT, NOW)
+
+    def deepen(content: Any) -> None:
+        inner: list[Any] = []
+        content["about"]["a"] = inner
+        for _ in range(depth):
+            inner.append([])
+            inner = inner[0]
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)  # only to write it
+    changed(mine, deepen)
+    sys.setrecursionlimit(limit)
+    check_set_aside(mine, file_of(mine).read_bytes(), "damaged")
 
 
 def test_memory_without_end_is_possible(mine: Memory) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from safe_vllm.record.run_file import KEPT, RunFile, runs_in
+from safe_vllm.record.run_file import KEPT, RunFile, others_live, runs_in
 
 LAUNCH = "import sys\nfrom pathlib import Path\nfrom safe_vllm.record.run_file import RunFile\n" + (
-    "file = RunFile(Path(sys.argv[1]), 'other')\nfile.write({'state': 'ready'})\nprint('up', flush=True)\ninput()\n"
+    "file = RunFile(Path(sys.argv[1]), '9-c')\nfile.write({'state': 'ready'})\nprint('up', flush=True)\ninput()\n"
 )
+
+
+def launch(number: int) -> str:
+    return f"{number + 1}-19a8f3c{number:04x}"
 
 
 def test_a_launch_that_lives_is_told_of_as_it_last_wrote(tmp_path: Path) -> None:
@@ -39,12 +44,16 @@ def test_a_launch_that_was_killed_is_told_of_as_over(tmp_path: Path) -> None:
     assert run.facts == {"state": "ready"}
 
 
-def test_another_user_may_read_it(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    RunFile(tmp_path, "7-a").write({})
-    os.umask(before)
-    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "run" / "7-a.json").stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_another_user_may_read_it_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        RunFile(tmp_path / "state", "7-a").write({})
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").rglob("*")}
+    assert modes == {"run": 0o755, "7-a.json": 0o644, "7-a.lock": 0o644}
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o711
 
 
 def test_two_launches_do_not_hurt_each_other(tmp_path: Path) -> None:
@@ -59,11 +68,11 @@ def test_two_launches_do_not_hurt_each_other(tmp_path: Path) -> None:
 
 def test_the_latest_launches_that_are_over_are_kept_and_older_ones_removed(tmp_path: Path) -> None:
     for number in range(KEPT + 3):
-        file = RunFile(tmp_path, f"{number}-a")
+        file = RunFile(tmp_path, launch(number))
         file.write({"launch": number})
-        os.utime(tmp_path / "run" / f"{number}-a.json", (number, number))
+        os.utime(tmp_path / "run" / f"{launch(number)}.json", (number, number))
         os.close(file._lock)
-    mine = RunFile(tmp_path, "mine")
+    mine = RunFile(tmp_path, launch(99))
     mine.write({"launch": "mine"})
     mine.tidy()
     assert [run.facts["launch"] for run in runs_in(tmp_path)] == ["mine", *reversed(range(3, KEPT + 3))]
@@ -90,3 +99,63 @@ def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
 def test_where_nothing_ever_ran_there_is_nothing(tmp_path: Path) -> None:
     assert runs_in(tmp_path) == ()
+
+
+def test_what_has_another_name_than_ours_is_neither_told_of_nor_removed(tmp_path: Path) -> None:
+    theirs = {f"app{number}" for number in range(9)} | {f"2026-{number}" for number in range(10, 13)}
+    theirs |= {"20261130-120000", "7-19a8f3c0001", "notes"}
+    (tmp_path / "run").mkdir()
+    for name in theirs:
+        (tmp_path / "run" / f"{name}.json").write_text("{}")
+        if name != "7-19a8f3c0001":  # called as ours would be, but a launch has a lock
+            (tmp_path / "run" / f"{name}.lock").touch()
+    before = {path.name for path in (tmp_path / "run").iterdir()}
+    for number in range(KEPT + 1):
+        file = RunFile(tmp_path, launch(number))
+        file.write({})
+        os.close(file._lock)  # type: ignore[arg-type]
+    mine = RunFile(tmp_path, launch(99))
+    mine.write({})
+    mine.tidy()
+    assert before <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert not [run for run in runs_in(tmp_path) if run.path.name.startswith(("app", "notes"))]
+
+
+@pytest.mark.parametrize("what", ["", "run", "run/7-a.lock"])
+def test_what_was_removed_while_it_runs_is_made_again_with_its_lock(tmp_path: Path, what: str) -> None:
+    state = tmp_path / "state"
+    file = RunFile(state, "7-a")
+    file.write({"state": "starting"})
+    if (state / what).is_dir():
+        shutil.rmtree(state / what)
+    else:
+        (state / what).unlink()
+    assert file.write({"state": "ready"}) is None
+    (run,) = runs_in(state)
+    assert run.is_alive
+    assert run.facts == {"state": "ready"}
+
+
+def test_letters_that_no_encoding_has_can_be_read_again(tmp_path: Path) -> None:
+    facts = {"model": os.fsdecode(b"m\xff"), "reason": "\ud800 \x1b →"}
+    assert RunFile(tmp_path, "7-a").write(facts) is None
+    assert [(run.facts, run.problem) for run in runs_in(tmp_path)] == [(facts, None)]
+
+
+def test_what_lies_deeper_than_anything_of_ours_is_no_json_of_ours(tmp_path: Path) -> None:
+    RunFile(tmp_path, "7-a").write({"launch": "7-a"})
+    for depth in (40, 400, 900, 100_000):
+        (tmp_path / "run" / "7-a.json").write_text('{"a": ' + "[" * depth + "]" * depth + "}")
+        (run,) = runs_in(tmp_path)
+        assert (run.facts, run.is_alive) == ({}, True)
+        assert run.problem and "no JSON of ours" in run.problem
+
+
+def test_another_launch_is_told_from_this_one(tmp_path: Path) -> None:
+    assert not others_live(tmp_path, "7-a")
+    mine = RunFile(tmp_path, "7-a")
+    mine.write({})
+    assert not others_live(tmp_path, "7-a")
+    assert others_live(tmp_path, "8-b")
+    os.close(mine._lock)  # type: ignore[arg-type]
+    assert not others_live(tmp_path, "8-b")

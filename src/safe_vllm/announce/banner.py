@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from safe_vllm.machine.facts import Installation
@@ -48,6 +49,11 @@ def opening_facts(plan: Plan, vllm: Sequence[str], installation: Installation) -
         "argv": list(hide((*vllm, "serve", *first.words))),
         "versions": {"vllm": installation.vllm, "flashinfer": installation.flashinfer, "torch": installation.torch},
     }
+
+
+def forget(fingerprint: str, state_dir: str | None) -> str:
+    """Return the command that drops what is remembered of one fingerprint."""
+    return shlex.join(("safe-vllm", *(("--state-dir", state_dir) if state_dir else ()), "forget", fingerprint))
 
 
 def way_back(plan: Plan, start_at: str | None) -> str | None:

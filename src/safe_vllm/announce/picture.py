@@ -63,7 +63,10 @@ class Picture:
     profile: str = ""
     ladder: tuple[str, ...] = ()
     versions: Mapping[str, str | None] = field(default_factory=dict)
+    model: str | None = None
     fingerprint: str | None = None
+    forget: str = "safe-vllm forget"
+    """The command that drops what is remembered of this fingerprint."""
     rung: str = ""
     """Of the current attempt, or of the next one."""
     attempt: int = 0
@@ -113,7 +116,9 @@ def _launch_started(_: Picture, event: Event) -> Picture:
         profile=event["profile"],
         ladder=tuple(event["ladder"]),
         versions=event["versions"],
+        model=event.get("model"),
         fingerprint=event.get("fingerprint"),
+        forget=event.get("forget", "safe-vllm forget"),
         rung=event["entry"],
         is_observed=event.get("observes_only", False),
         costs=event.get("costs", {}),
@@ -131,7 +136,7 @@ def _at_rung(picture: Picture, event: Event) -> Picture:
     if picture.degraded and picture.degraded.rung == picture.rung:
         return picture
     lost = tuple(picture.costs[rung] for rung in picture.ladder[1 : place + 1] if rung in picture.costs)
-    way_back = event.get("way_back") or "stop, then `safe-vllm forget`: the next launch starts at the top"
+    way_back = event.get("way_back") or f"stop, then `{picture.forget}`: the next launch starts at the top"
     degraded = Degraded(picture.rung, event["time"], picture.why, lost, way_back, picture.fixed_in)
     return replace(picture, degraded=degraded)
 

@@ -11,6 +11,8 @@ Facts = Mapping[str, Any]
 
 LATEST = 5
 """So many ended attempts are listed."""
+ENDLESS_S = 1e15
+"""No attempt lasts so long, and a number far above it cannot be divided."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STATES = {"ready": "serving", "starting": "starting", "stepping-down": "stepping down", "stopping": "stopping"}
 
@@ -23,8 +25,9 @@ def run_lines(facts: Facts, *, is_alive: bool, now: datetime) -> list[str]:
 
 
 def _headline(facts: Facts, is_alive: bool, now: datetime) -> str:
-    vllm = (facts.get("versions") or {}).get("vllm")
-    of = f"vLLM {vllm or '(version unknown)'}, profile {facts.get('profile')}, process {facts.get('launcher_pid')}"
+    vllm = _mapping(facts.get("versions")).get("vllm")
+    model, version = facts.get("model") or "a model", vllm or "(version unknown)"
+    of = f"{model}, vLLM {version}, profile {facts.get('profile')}, process {facts.get('launcher_pid')}"
     if is_alive:
         state = _STATES.get(str(facts.get("state")), str(facts.get("state")))
         return f"{state} at rung {facts.get('rung')}: {of}, started {_when(facts.get('started_at'), now)}"
@@ -35,7 +38,7 @@ def _headline(facts: Facts, is_alive: bool, now: datetime) -> str:
 
 
 def _details(facts: Facts, is_alive: bool, now: datetime) -> Iterator[str]:
-    ladder = facts.get("ladder") or ()
+    ladder = _list(facts.get("ladder"))
     yield "ladder: " + " → ".join(f"[{name}]" if name == facts.get("rung") else str(name) for name in ladder)
     if is_alive and facts.get("ready_since"):
         proven = "proven" if facts.get("is_proven") else "not proven yet"
@@ -46,18 +49,18 @@ def _details(facts: Facts, is_alive: bool, now: datetime) -> Iterator[str]:
         yield f"attempt {facts.get('attempt')}, phase {facts.get('phase')}"
     if facts.get("is_observed"):
         yield "only observed: nothing is changed and nothing is ended"
-    if degraded := facts.get("degraded"):
+    if degraded := _mapping(facts.get("degraded")):
         yield from _degraded(degraded, now)
-    for one in (facts.get("recent") or ())[-LATEST:]:
-        yield _attempt(one)
+    for one in _list(facts.get("recent"))[-LATEST:]:
+        yield _attempt(_mapping(one))
 
 
 def _degraded(degraded: Facts, now: datetime) -> Iterator[str]:
     yield f"DEGRADED to {degraded.get('rung')} since {_when(degraded.get('since'), now)}: {degraded.get('reason')}"
-    yield from (f"  costs: {cost}" for cost in degraded.get("costs") or ())
+    yield from (f"  costs: {cost}" for cost in _list(degraded.get("costs")))
     if way_back := degraded.get("way_back"):
         yield f"  way back: {way_back}"
-    yield from (f"  fixed in: {version}" for version in degraded.get("fixed_in") or ())
+    yield from (f"  fixed in: {version}" for version in _list(degraded.get("fixed_in")))
 
 
 def _attempt(one: Facts) -> str:
@@ -67,8 +70,16 @@ def _attempt(one: Facts) -> str:
     found += f", perhaps of the cache {one['cache']}" if one.get("cache") else ""
     report = f"; report {one['incident']}" if one.get("incident") else ""
     seconds = one.get("seconds")
-    after = f" after {_long(seconds)}" if isinstance(seconds, (int, float)) else ""
+    after = f" after {_long(seconds)}" if isinstance(seconds, (int, float)) and 0 <= seconds < ENDLESS_S else ""
     return f"attempt {one.get('attempt')} at {one.get('rung')} ended{after}: {found}{report}"
+
+
+def _mapping(value: object) -> Facts:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def _when(at: object, now: datetime) -> str:
@@ -76,7 +87,7 @@ def _when(at: object, now: datetime) -> str:
     try:
         then = datetime.fromisoformat(str(at).replace("Z", "+00:00"))
         seconds = (now - then).total_seconds()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return "at a time that is not known"
     return f"{then:%Y-%m-%d %H:%M:%S} UTC ({_long(seconds)} ago)"
 

@@ -3,64 +3,22 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from safe_vllm.attempt import effect, event
 from safe_vllm.attempt import timing as limits
 from safe_vllm.attempt.effect import Effect
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.progress import Progress
-from safe_vllm.attempt.timing import Timing, health_pause_s, is_due
+from safe_vllm.attempt.timing import health_pause_s, is_due
+from safe_vllm.attempt.whereabouts import Stage, Whereabouts
 from safe_vllm.verdict.evidence import signal_name
-
-Stage = Literal["starting", "proving", "serving", "ending", "over"]
 
 Step = tuple["Lifecycle", tuple[Effect, ...]]
 
 
-@dataclass(frozen=True)
-class Lifecycle:
-    """Where an attempt is. Times are monotonic seconds; ``None``: not pending."""
-
-    timing: Timing
-    wants_canary: bool = True
-    has_endpoint: bool = True
-    stage: Stage = "starting"
-    spawned_at: float = 0.0
-    ready_at: float | None = None
-    health_answered: bool = False
-    canary: Literal["unsent", "answered", "failed", "hung"] = "unsent"
-    armed_by: str | None = None
-    """The fault line that waits for a second witness."""
-    is_confirmed: bool = False
-    """A second witness spoke: when ``act_at`` comes we act without asking again."""
-    has_lost_engine: bool = False
-    """An engine process was killed: no answer of another one makes that good."""
-    armed_at: float | None = None
-    grace_s: float = 0.0
-    """How long that line may stand before we act on it."""
-    act_at: float | None = None
-    ask_at: float | None = None
-    kill_at: float | None = None
-    signal_at: float | None = None
-    start_by: float | None = None
-    """When it must be ready."""
-    stops: int = 0
-    leader_status: int | None = None
-    ended_by_us: str | None = None
-    is_looked_at: bool = False
-    """Whether its stacks are being taken, after which it is swept."""
-    observes_only: bool = False
-    """Whether to say what would be done instead of doing it; a stop is still a stop."""
-    progress: Progress | None = None
-    """``None``: nobody can tell whether it serves, so its silence tells nothing."""
-
-    def next_deadline(self) -> float | None:
-        """Return when ``Tick`` is due."""
-        look_at = self.progress.next_deadline() if self.progress and self.stage in ("starting", "serving") else None
-        pending = (self.act_at, self.ask_at, self.kill_at, self.signal_at, self.start_by, look_at)
-        return min((at for at in pending if at is not None), default=None)
+class Lifecycle(Whereabouts):
+    """An attempt on its way."""
 
     def on(self, happening: Event, now: float) -> Step:
         """Take in one event."""
@@ -117,7 +75,7 @@ class Lifecycle:
 
     def _on_health(self, is_ok: bool, now: float) -> Step:
         if self.stage == "serving" and self.armed_by:  # without a canary, this is the only witness to ask
-            return (self._disarmed(), ()) if is_ok else self._end(f"/health fails after: {self.armed_by}")
+            return (self._disarmed(), ()) if is_ok else self._end(f"/health fails after: {self.armed_by}", now)
         if self.stage != "starting":
             return self, ()
         if not is_ok:
@@ -149,7 +107,7 @@ class Lifecycle:
     def _on_canary_failed(self, detail: str, now: float) -> Step:
         failed = replace(self, canary="failed")
         if self.stage == "serving" and self.canary == "failed":
-            return failed._end(f"real requests failed after a fault line ({detail})")
+            return failed._end(f"real requests failed after a fault line ({detail})", now)
         if self.stage == "serving":  # one failure may be a moment of overload
             return replace(failed, ask_at=now + limits.CANARY_AGAIN_S), ()
         if self.act_at is not None:
@@ -169,9 +127,9 @@ class Lifecycle:
         return armed if self.act_at is not None else replace(armed, act_at=now + grace_s)
 
     def _disarmed(self) -> Lifecycle:
-        if self.armed_by is None and self.act_at is None and not self.is_confirmed:  # nearly always
-            return self
-        return replace(self, armed_by=None, armed_at=None, act_at=None, is_confirmed=False)
+        if self.armed_by is None and self.act_at is None and not self.is_confirmed and not self.has_said:
+            return self  # nearly always
+        return replace(self, armed_by=None, armed_at=None, act_at=None, is_confirmed=False, has_said=False)
 
     def _on_engine_end(self, title: str, status: int | None, now: float) -> Lifecycle:
         if status is None or status >= 0 or status in (-signal.SIGTERM, -signal.SIGINT):
@@ -186,23 +144,32 @@ class Lifecycle:
             return replace(self, act_at=None), (effect.SendCanary() if self.wants_canary else effect.AskHealth(),)
         if self.is_confirmed:
             witness = str(self.armed_by)
-            return self._end(witness if self.canary == "failed" else f"vLLM did not end by itself after: {witness}")
+            why = witness if self.canary == "failed" else f"vLLM did not end by itself after: {witness}"
+            return self._end(why, now)
         if self.stage == "proving":  # the canary that is under way will tell
             return replace(self, act_at=None), ()
-        return self._end(f"no sign of life for {self.grace_s:g} s after: {self.armed_by}")
+        return self._end(f"no sign of life for {self.grace_s:g} s after: {self.armed_by}", now)
 
     def _calm(self, stage: Stage) -> Lifecycle:
         return replace(self, stage=stage, act_at=None, ask_at=None, kill_at=None, signal_at=None, start_by=None)
 
-    def _end(self, why: str) -> Step:
+    def _end(self, why: str, now: float) -> Step:
         if self.observes_only:
-            seen = replace(self._disarmed(), has_lost_engine=False, start_by=None, progress=None)
-            return seen, (effect.SayWouldEnd(why),)
+            return self._left_alone(why, now)
         return replace(self._calm("ending"), ended_by_us=why)._swept()
+
+    def _left_alone(self, why: str, now: float) -> Step:
+        """Only say that it would be ended. One whose ``/health`` answers serves as it would without us: it is ready."""
+        state = replace(self._disarmed(), has_lost_engine=False, start_by=None, progress=None)
+        said: tuple[Effect, ...] = () if self.has_said else (effect.SayWouldEnd(why),)
+        if self.stage == "proving":
+            state, more = state._ready(now, "only observed: no real request was answered")
+            said = (*said, *more)
+        return replace(state, has_said=True), said
 
     def _end_hung(self, why: str, now: float) -> Step:
         if self.observes_only:
-            return self._end(why)
+            return self._end(why, now)
         hung = replace(self._calm("ending"), ended_by_us=why, is_looked_at=True, kill_at=now + limits.STACKS_BY_S)
         return hung, (effect.TakeStacks(),)
 

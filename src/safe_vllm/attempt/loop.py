@@ -19,6 +19,8 @@ from safe_vllm.early import STOP_SIGNALS, let_signals_come
 LONGEST_WAIT_MS = 3_600_000
 """poll(2) cannot wait longer than 24 days; to wake once an hour costs nothing."""
 
+THREAD_AGAIN_S = 1.0
+
 Callback = Callable[[], None]
 _order = itertools.count()
 """Timers of the same moment come in the order in which they were set."""
@@ -103,7 +105,14 @@ class Loop:
             self._answers.put(lambda: on_answer(answer))
             self._wake()
 
-        threading.Thread(target=work, daemon=True, name="probe").start()
+        self._start(work)
+
+    def _start(self, work: Callback) -> None:
+        """Start a thread, or try again in a while: a machine at its limit of threads has some again when others end."""
+        try:
+            threading.Thread(target=work, daemon=True, name="probe").start()
+        except RuntimeError:
+            self.call_in(THREAD_AGAIN_S, lambda: self._start(work))
 
     def _on_thread_error(self, failed: threading.ExceptHookArgs) -> None:
         """Let a bug in a question surface in the loop, where bugs are reported, instead of never being answered."""

@@ -57,5 +57,7 @@ class Ended:
     """The errno, when the command could not be executed at all."""
     stuck: tuple[str, ...] = ()
     guardian_is_lost: bool = False
+    died: Observations | None = None
+    """What was seen, the stop aside, where it was dying by the time it was asked to stop."""
     stacks: event.StacksTaken | None = None
     """Where its processes were, if it hung."""

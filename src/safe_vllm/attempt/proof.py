@@ -25,12 +25,14 @@ class Proof:
     counted: bytes | None = None
     """What the server counted at the last look."""
 
-    def on(self, event: Event, now: float, stage: str, ready_at: float | None) -> Step:
-        """Take in one event of an attempt at that stage, which is ready since then."""
+    def on(self, event: Event, now: float, stage: str, ready_at: float | None, *, is_armed: bool = False) -> Step:
+        """Take in one event of an attempt at that stage, which is ready since then. A fault that stands puts it off."""
         window_s = self.timing.proving_window_s
         if self.is_proven or stage != "serving" or ready_at is None or window_s is None:
             return self, ()
         waiting = replace(self, due_at=ready_at + window_s) if self.due_at is None and not self.is_due else self
+        if is_armed:
+            return waiting._put_off(now, event), ()
         match event:
             case Tick() if is_due(waiting.due_at, now):
                 asked = replace(waiting, is_due=True, due_at=now + PROOF_AGAIN_S if self.wants_canary else None)
@@ -45,3 +47,8 @@ class Proof:
 
     def _proven(self) -> Step:
         return replace(self, is_proven=True, due_at=None), (SayProven(),)
+
+    def _put_off(self, now: float, event: Event) -> Proof:
+        """Let some time pass, and count nothing that was done meanwhile."""
+        due_at = None if self.due_at is None else max(self.due_at, now + PROOF_AGAIN_S)
+        return replace(self, due_at=due_at, counted=event.counted if isinstance(event, Pulse) else self.counted)

@@ -17,6 +17,7 @@ from safe_vllm.attempt.loop import Loop
 from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.attempt.progress import is_chatter
 from safe_vllm.attempt.proof import Proof
+from safe_vllm.attempt.seen import Dying, Times, dying, observations
 from safe_vllm.attempt.streams import Streams
 from safe_vllm.attempt.tail import Tail
 from safe_vllm.errors import Status, Trouble
@@ -48,6 +49,8 @@ class _Attempt:
     unread_report: bytes = b""
     guardian_has_ended: bool = False
     stops_seen: int = 0
+    dying: Dying | None = None
+    """How it was dying when the first stop came, if it was."""
     stop_looking: Callable[[], None] = lambda: None
     """Ends what is looking at stacks."""
     phase: str = "init"
@@ -58,7 +61,7 @@ class _Attempt:
     def happen(self, happening: Event) -> None:
         """Feed the state machine and do what it says."""
         now = self.loop.now()
-        was_healthy, was_ending = self.state.health_answered, self.state.stage == "ending"
+        was_healthy, was_ending, was_armed = self.state.health_answered, self.state.stage == "ending", self.is_armed
         self.state, effects = self.state.on(happening, now)
         if isinstance(happening, event.CanaryAnswered) and happening.result == "answered":
             self.scan.settled(now - self.started_at)
@@ -66,7 +69,9 @@ class _Attempt:
             self.phase = self.scan.phase
         if self.state.health_answered and not was_healthy:
             self.scan.health_answered()
-        self.proof, more = self.proof.on(happening, now, self.state.stage, self.state.ready_at)
+        # an answer that clears the server of a fault was asked for that, and proves no more
+        is_armed = was_armed or self.is_armed
+        self.proof, more = self.proof.on(happening, now, self.state.stage, self.state.ready_at, is_armed=is_armed)
         for wanted in (*effects, *more):
             self.do(wanted)
 
@@ -102,6 +107,11 @@ class _Attempt:
                 self.order.on_proven()
             case effect.SayWouldEnd(why):
                 self.order.on_would_end(why)
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether a fault stands that the server was not cleared of."""
+        return self.state.armed_by is not None
 
     def tell(self, verb: str, argument: float) -> None:
         """Give the guardian an order."""
@@ -190,6 +200,7 @@ class _Attempt:
 
     def _take_in_stops(self) -> None:
         for number in self.loop.stops[self.stops_seen :]:
+            self.dying = self.dying if self.stops_seen else dying(self.state, self.scan)
             self.stops_seen += 1
             self.happen(event.StopAsked(number))
             if self.stops_seen == 1 and self.state.kill_at is not None:
@@ -197,23 +208,8 @@ class _Attempt:
 
     def observations(self) -> Observations:
         """Return what was seen."""
-        state = self.state
-        return Observations(
-            leader_status=None if state.ended_by_us else state.leader_status,
-            evidence=tuple(self.scan.evidence),
-            ends=tuple(self.ends),
-            phase=self.phase if state.ended_by_us else self.scan.phase,
-            backend=self.scan.backend,
-            setup=self.scan.setup,
-            health_answered=state.health_answered,
-            was_ready=state.ready_at is not None,
-            was_proven=self.proof.is_proven,
-            canary=state.canary,
-            stop_requested=bool(self.loop.stops),
-            ended_by_us=state.ended_by_us,
-            ended_at_s=self.loop.now() - self.started_at,
-            uptime_s=self.loop.now() - (state.ready_at if state.ready_at is not None else self.started_at),
-        )
+        times = Times(self.started_at, self.loop.now())
+        return observations(self.state, self.scan, self.ends, self.phase, times, is_proven=self.proof.is_proven)
 
 
 def run(loop: Loop, order: Order, begun: Begun, gpu_faults: Faults | None = None) -> Ended:
@@ -246,5 +242,7 @@ def run(loop: Loop, order: Order, begun: Begun, gpu_faults: Faults | None = None
     attempt.happen(event.TreeGone())
     loop.unwatch(child.report)
     child.close()
-    seen = replace(attempt.observations(), gpu_events=listening.end())
-    return Ended(seen, attempt.tail, attempt.spawn_error, tuple(attempt.stuck), is_lost, attempt.stacks)
+    died = replace(attempt.observations(), gpu_events=listening.end())
+    seen = replace(died, stop_requested=bool(loop.stops))
+    before_stop = attempt.dying.without_stop(seen) if attempt.dying else None
+    return Ended(seen, attempt.tail, attempt.spawn_error, tuple(attempt.stuck), is_lost, before_stop, attempt.stacks)

@@ -32,7 +32,10 @@ LAST_MARKS = 3
 # What moves a terminal's cursor or turns the direction of writing has no place in a report.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # A bar of tqdm's or pip's, and nothing behind it: another process may have written into the same line.
-_BAR = re.compile(r"(?:\d%\|[^\]]*|\d\w* \[\d\d:\d\d[^\]]*)\]$|[━╸╺]{3}[^A-Za-z]*\S*$")
+# Where it begins is looked for once a line: a row of digits or of bars must not be held against itself.
+_TQDM = re.compile(r"\d%\||(?<!\w)[^\W\d]*\d\w* \[\d\d:\d\d")
+_PIP = re.compile(r".*[━╸╺]{3}", re.DOTALL)
+_LETTER = re.compile(r"[A-Za-z]")
 
 
 class Line(NamedTuple):
@@ -207,7 +210,16 @@ def _shown(number: int, line: bytearray) -> Iterator[Line]:
     """Yield what a terminal would show in the end, and what it would not because a bar was drawn over it."""
     states = [text for part in bytes(line).split(b"\r") if (text := _CONTROL.sub("\ufffd", clean(part)).rstrip())]
     for at, text in enumerate(states):
-        if at == len(states) - 1 or not _BAR.search(text):
+        if at == len(states) - 1 or not _is_bar(text):
             yield Line(number, text)
     if not states and not line.strip(b"\r"):
         yield Line(number, "")
+
+
+def _is_bar(text: str) -> bool:
+    """Return whether a text, which does not end in a space, ends in a bar."""
+    if text.endswith("]") and _TQDM.search(text, text.rfind("]", 0, -1) + 1):
+        return True
+    found = _PIP.match(text)
+    last_word = text.split()[-1]
+    return found is not None and not _LETTER.search(text, found.end(), len(text) - len(last_word))

@@ -62,11 +62,18 @@ OURS = Limits()
 @option("--vllm", envvar="SAFE_VLLM_VLLM", default="vllm", metavar="COMMAND", help="Instead of `vllm`.")
 @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
 @option(
-    "--max-attempts", type=click.IntRange(min=1), default=OURS.max_attempts, show_default=True, help="Then give up."
+    "--max-attempts",
+    type=click.IntRange(min=1),
+    default=OURS.max_attempts,
+    show_default=True,
+    help="Give up after so many starts that failed, or deaths in service, since a server last proved itself; at the "
+    "last rung of one that once served, after four hours.",
 )
 @seconds("--stop-timeout", OURS.stop_timeout_s, "From the request to stop until SIGKILL.")
 @seconds("--fault-grace", OURS.fault_grace_s, "From a fault line in the output to our own action.")
-@seconds("--backoff", OURS.backoff_s, "Before the second attempt; doubles up to 60.")
+@seconds(
+    "--backoff", OURS.backoff_s, "Before the second attempt; doubles up to 60, and up to a quarter more by chance."
+)
 @seconds("--proving-window", OURS.proving_window_s, "A server that served so long had proven its rung.")
 @seconds("--start-timeout", OURS.start_timeout_s, "From start until ready; no limit when not given.")
 @click.version_option(package_name="safe-vllm", prog_name="safe-vllm", allow_from_autoenv=False)

@@ -18,11 +18,25 @@ PLACES = ("PWD", "OLDPWD")
 """Variables that every shell sets: directories, whatever they sound like."""
 SECRET_FLAGS = ("--api-key", "--hf-token")
 """Flags of vLLM's that hold secrets. It takes beginnings of them too, and no other flag is the beginning of one."""
-_ENDS = r"(?:[^\W_]*(?:api[_-]?keys?|passwords?|passwd|passphrase|secrets?|credentials?)|key|token|pwd|pass)"
+_STRONG = r"[^\W_]*(?:api[_-]?keys?|passwords?|passwd|passphrase|secrets?|credentials?)"
+_TOKEN = "".join(rf"(?<!{of}_)" for of in "bos eos pad unk sep cls mask image video audio per next".split()) + "token"
+"""``eos_token`` is part of a language."""
+_ENDS = rf"(?:{_STRONG}|(?<!cache_)key|{_TOKEN}|pwd|pass)"
 """How a name ends that stands for a secret; ``max_tokens`` and ``ssl_keyfile`` do not."""
 _NAME = rf"(?:[\w.-]*[_.-])?{_ENDS}"
+_FULL_NAME = rf"(?:[\w.-]*[_.-]{_ENDS}|{_STRONG})"
+"""One that is more than ``key`` or ``token``, which stand before much else."""
+_COOKIE = "(?:set-)?cookie"
+_HARMLESS = r"(?!(?:None|null|true|false|<\w+>|\d{1,3}|\d{1,9}\.\d+)(?:[\s,;)}\]&`\"']|\Z))"
+"""What is no secret, whatever it is called."""
+_OPENINGS = ('"', "'", '\\"', "\\'")
+_QUOTED = (
+    r"""(?:\\"[^"\\]+(?:\\"|\Z)|\\'[^'\\]+(?:\\'|\Z)|"(?:[^"\\]|\\[\s\S]?)+(?:"|\Z)|'(?:[^'\\]|\\[\s\S]?)+(?:'|\Z))"""
+)
+"""A string that was cut off has no end."""
+_VALUE = rf"(?P<s>{_QUOTED}|[^\s,}}\"']+)"
 NAME = re.compile(_NAME, re.IGNORECASE)
-KEY = re.compile(rf"{_NAME}|[^\W_]+token", re.IGNORECASE)
+KEY = re.compile(rf"{_NAME}|[^\W_]+token|{_COOKIE}", re.IGNORECASE)
 """JSON has names in one word too: ``hfToken``."""
 PAIR = re.compile(rf"({_NAME}=)([\s\S]+)", re.IGNORECASE)
 """A word that is one as a whole may have anything in its value."""
@@ -30,7 +44,7 @@ PAIR = re.compile(rf"({_NAME}=)([\s\S]+)", re.IGNORECASE)
 
 MARKED = re.compile(r"\*{3}(?:[0-9a-f]{4})?(?:[\"', ]+\*{3}(?:[0-9a-f]{4})?)*")
 """What stands for one secret, or for a list of them."""
-_QUOTES = "\"'[]"
+_QUOTES = "\"'[]\\"
 """A secret is the same one with and without them, and alone in a list."""
 
 
@@ -39,33 +53,56 @@ def plain(secret: str) -> str:
     return secret if MARKED.fullmatch(secret) else HIDDEN
 
 
+_IN_TEXT = (
+    # A password may have a slash in it; what follows a colon and is a number before a slash is a port.
+    (
+        r"(?<=://)(?:(?P<s>[^/\s\"':@]{0,2000}:(?!\d{1,5}(?:/|\s|$))[^\s\"']{0,2000})@|(?P<t>[^/\s\"']{1,2000})@)",
+        "{}",
+    ),
+    (
+        rf"(?:(?<![\w.-]){_NAME}\s?=\s?{_HARMLESS}|(?<=[?&])(?:[\w.-]*-)?(?:signature|sig)=)"
+        rf"(?P<s>{_QUOTED}|[^&\s\"']+)",
+        "{}",
+    ),
+    (
+        rf"""["'](?:{_NAME}|{_COOKIE})["']\s*:\s*(?P<s>{_QUOTED}|\[[^]]{{0,10000}}\]|\{{[^{{}}]{{0,10000}}\}}|[^\s,}}\]]+)""",
+        '"{}"',
+    ),
+    # what names and values of headers look like to a server
+    (rf"""[(\[]b?["'](?:{_FULL_NAME}|{_COOKIE}|authorization)["'],\s*b?(?P<s>{_QUOTED})""", "{}"),
+    (rf"(?<![\w.\"'/@-]){_FULL_NAME}:\s*(?!:){_HARMLESS}{_VALUE}", "{}"),
+    (
+        rf"(?<![\w.\"'/@-])(?:key|{_TOKEN}|pwd|pass):\s*"
+        r"(?=[a-z+/=~_-]{0,40}\d)(?P<s>[\w+/=~-]{8,})(?![\w.:])",
+        "{}",
+    ),
+    (
+        rf"(?<=\"){_COOKIE}:\s*(?P<s>[^\"\r\n]+)|(?<='){_COOKIE}:\s*(?P<t>[^'\r\n]+)"
+        rf"|(?<![\w\"'-]){_COOKIE}:\s*(?P<u>[^\r\n]+)",
+        "{}",
+    ),
+    (r"\bauthorization[\"']?\s*[:=]\s*[\"']?(?!bearer\b)(?P<s>(?:[a-z]+\s+)?[^\s\"',}]+)", "{}"),
+    # not from within a row of hyphens: each of its places would be held against all that follow
+    (rf"(?<![\w.-])--{_NAME}[\s=]+(?P<s>{_QUOTED}|[^\s\"']+)", "{}"),
+    (r"\bbearer\s+(?P<s>[^\s\"',;}]+)", "{}"),
+    (r"(?<![a-z0-9])(?P<s>hf_[a-z0-9]{10,}|(?:sk|nvapi)-[\w-]{16,}|gh[a-z]_[a-z0-9]{16,})", "{}"),
+    (
+        r"(?<![\w-])(?P<s>glpat-[\w-]{16,}|github_pat_\w{16,}|xox[a-z]-[\w-]{10,}"
+        r"|eyj[\w-]{8,}\.[\w-]{4,}\.[\w-]*)",
+        "{}",
+    ),
+)
+"""Secrets within a text, in addresses, pairs, JSON and headers, and tokens that look like what they are.
+
+Each pattern stands with the form of what replaces the secret, which is the named group. The bounds of the first keep
+the time in proportion to the text.
+"""
+
+
 @cache
 def _in_text() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Return secrets within a text, in addresses, pairs, JSON and headers, and tokens that look like what they are.
-
-    Each pattern stands with the form of what replaces the secret, which is the named group, and its quotes. The bounds
-    of the first keep the time in proportion to the text. Compiling takes a while, and most launches show no words at
-    all.
-    """
-    found = (
-        # A password may have a slash in it; what follows a colon and is a number before a slash is a port.
-        (
-            r"(?<=://)(?:(?P<s>[^/\s\"':@]{0,2000}:(?!\d{1,5}(?:/|\s|$))[^\s\"']{0,2000})@|(?P<t>[^/\s\"']{1,2000})@)",
-            "{}@",
-        ),
-        (rf"(?:(?<![\w.-]){_NAME}\s?=\s?|(?<=[?&])(?:[\w.-]*-)?(?:signature|sig)=)(?P<s>[^&\s\"']+)", "{}"),
-        # a string that was cut off has no end
-        (
-            rf"""["']{_NAME}["']\s*:\s*(?P<s>"(?:[^"\\]|\\.)*(?:"|\Z)|'[^']*(?:'|\Z)|\[[^]]*\]|[^\s,}}\]]+)""",
-            '"{}"',
-        ),
-        (rf"(?<=[{{,\s]){_NAME}:\s*(?P<s>[^\s,}}\"']+)", "{}"),
-        (r"\bauthorization[\"']?\s*[:=]\s*[\"']?(?!bearer\b)(?P<s>(?:[a-z]+\s+)?[^\s\"',}]+)", "{}"),
-        (rf"(?<!\w)--{_NAME}[\s=]+(?P<s>[^\s\"']+)", "{}"),
-        (r"\bbearer\s+(?P<s>[^\s\"',;}]+)", "{}"),
-        (r"(?<![a-z0-9])(?P<s>hf_[a-z0-9]{10,}|(?:sk|nvapi)-[\w-]{16,}|gh[a-z]_[a-z0-9]{16,})", "{}"),
-    )
-    return tuple((re.compile(pattern, re.IGNORECASE), form) for pattern, form in found)
+    """Return these patterns, compiled: that takes a while, and most launches show no words at all."""
+    return tuple((re.compile(pattern, re.IGNORECASE), form) for pattern, form in _IN_TEXT)
 
 
 def hide(words: Sequence[str], mark: Mark = plain) -> tuple[str, ...]:
@@ -90,8 +127,11 @@ def without_secrets(text: str, mark: Mark = plain) -> str:
 
 def _replaced(found: re.Match[str], form: str, mark: Mark) -> str:
     group = found.lastgroup or "s"
-    before = found[0][: found.start(group) - found.start()]
-    return before + form.format(mark(found[group].strip(_QUOTES)))
+    before, secret = found[0][: found.start(group) - found.start()], found[group]
+    quote = "" if form != "{}" else next((opening for opening in _OPENINGS if secret.startswith(opening)), "")
+    return (
+        before + quote + form.format(mark(secret.strip(_QUOTES))) + quote + found[0][found.end(group) - found.start() :]
+    )
 
 
 def _hidden(words: Sequence[str], mark: Mark) -> Iterator[str]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote
 
-from safe_vllm.plan.secrets import HIDDEN, MARKED, Mark, hide, hide_variable, without_secrets
+from safe_vllm.plan.secrets import HIDDEN, MARKED, Mark, hide, hide_variable, plain, without_secrets
 
 SHORTEST = 6
 """Shorter secrets are hidden only where something tells that they are secrets: they could be a part of any word."""
 CUT_AT = 2000
 """A text that long may have been cut in the middle of a secret."""
+CUT_MARK = "…"
+"""What our own lines put where they cut."""
+MOST_CUTS = 4
 SHORTEST_END = 3
 """So many characters of a secret at the end of such a text are taken for what the cut has left of it."""
 
@@ -47,7 +50,7 @@ class Veil:
         """Return what may be shown of any text."""
         if self._forms:
             text = self._pattern.sub(lambda found: self._forms[found[0]], text)
-        return without_secrets(self._without_cut_secret(text), self.mark)
+        return without_secrets(self._without_cut_secrets(text), self.mark)
 
     def words(self, words: Sequence[str]) -> tuple[str, ...]:
         """Return what may be shown of a command."""
@@ -67,20 +70,38 @@ class Veil:
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, self._forms)))
 
-    def _without_cut_secret(self, text: str) -> str:
-        if len(text) < CUT_AT:
-            return text
+    def _without_cut_secrets(self, text: str) -> str:
+        *cut, rest = text.rsplit(CUT_MARK, MOST_CUTS)
+        rest = self._without_end(rest) if len(text) >= CUT_AT else rest
+        return CUT_MARK.join((*map(self._without_end, cut), rest))
+
+    def _without_end(self, text: str) -> str:
         for form, mark in self._forms.items():
-            for size in range(min(len(form) - 1, len(text)), SHORTEST_END - 1, -1):
-                if text.endswith(form[:size]):
-                    return text[:-size] + mark
+            start = max(0, len(text) - len(form) + 1)
+            while (start := text.find(form[:SHORTEST_END], start)) >= 0:
+                if form.startswith(text[start:]):
+                    return text[:start] + mark
+                start += 1
         return text
 
 
 def veil_of(
     salt: bytes, words: Sequence[str], environment: Mapping[str, str], config: Mapping[str, object] | None = None
 ) -> Veil:
-    """Return what hides the secrets of a command, its environment and its configuration file."""
+    """Return what hides the secrets of a command, its environment and its configuration file, each by its own mark."""
+    return Veil(salted(salt), _secrets(words, environment.items(), config))
+
+
+def plain_veil(
+    words: Sequence[str], variables: Iterable[tuple[str, str]], config: Mapping[str, object] | None = None
+) -> Veil:
+    """Return what hides the secrets of commands, variables and a configuration file, all by one mark."""
+    return Veil(plain, _secrets(words, variables, config))
+
+
+def _secrets(
+    words: Sequence[str], variables: Iterable[tuple[str, str]], config: Mapping[str, object] | None
+) -> tuple[str, ...]:
     found: dict[str, None] = {}
 
     def note(secret: str) -> str:
@@ -88,10 +109,10 @@ def veil_of(
         return HIDDEN
 
     hide(words, note)
-    for name, value in environment.items():
+    for name, value in variables:
         hide_variable(name, value, note)
     without_secrets(json.dumps(config or {}, default=str, ensure_ascii=False), note)
-    return Veil(salted(salt), tuple(found))
+    return tuple(found)
 
 
 def _forms(secret: str) -> Iterator[str]:

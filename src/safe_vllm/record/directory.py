@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safe_vllm.record.files import make_directory, reason_of
+from safe_vllm.record.files import reason_of
 
 NAME = "safe-vllm"
 OF_THE_SYSTEM = Path("/var/lib") / NAME
 """Where systemd puts ``StateDirectory=safe-vllm`` of a system service."""
+MODE = 0o711
+"""Others may enter, to read in ``run`` what runs; all else in it is for its owner alone."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +27,41 @@ class StateDirectory:
 
 
 def to_write(asked: str | None, environment: Mapping[str, str], *, creates: bool = True) -> StateDirectory:
-    """Return where a launch keeps what happened, and make that directory for this user alone."""
+    """Return where a launch keeps what happened, and make that directory.
+
+    Whoever owns it can put code in the place of caches, so another user's is refused unless it was ``asked`` for.
+    """
     path = _chosen(asked, environment)
     if path is None:
         hint = "give --state-dir, or set STATE_DIRECTORY, XDG_STATE_HOME or HOME"
         return StateDirectory(None, f"there is no place to remember what breaks and what holds; {hint}")
     try:
         if creates:
-            make_directory(path)
+            make(path)
+        owner = None if asked else _stranger(path)
     except OSError as error:
         return StateDirectory(None, f"{path}: cannot be made: {reason_of(error)}; nothing is remembered, {_ELSEWHERE}")
+    if owner is not None:
+        said = f"{path}: it belongs to another user ({owner}), so nothing is remembered"
+        return StateDirectory(None, f"{said}; give it as --state-dir if that is meant, or another one")
     if creates and not os.access(path, os.W_OK | os.X_OK):
         return StateDirectory(path, f"{path}: cannot be written, so nothing new is remembered; {_ELSEWHERE}")
     return StateDirectory(path)
+
+
+def make(path: Path, mode: int = MODE) -> None:
+    """Make a directory with this mode, whatever the umask, unless it is there. Raises OSError."""
+    try:
+        try:
+            path.mkdir(mode)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode)
+    except OSError:  # which one it is where there is a directory differs between file systems
+        if not path.is_dir():
+            raise
+    else:
+        path.chmod(mode)
 
 
 def to_read(asked: str | None, environment: Mapping[str, str], system: Path = OF_THE_SYSTEM) -> tuple[Path, ...]:
@@ -50,6 +74,15 @@ def to_read(asked: str | None, environment: Mapping[str, str], system: Path = OF
 
 
 _ELSEWHERE = "give another --state-dir"
+
+
+def _stranger(path: Path) -> int | None:
+    """Return the user whose directory it is, unless that is this one or root. Raises OSError."""
+    try:
+        owner = path.stat().st_uid
+    except FileNotFoundError:
+        return None
+    return None if owner in (os.geteuid(), 0) else owner
 
 
 def _chosen(asked: str | None, environment: Mapping[str, str]) -> Path | None:

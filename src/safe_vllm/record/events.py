@@ -8,8 +8,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from safe_vllm.patience import Clerk
+
 VERSION = 1
 """Of the form of events. It grows when a field changes its meaning or goes, not when one comes."""
+ROOM = 1000
+"""So many events wait for a file that does not answer; those that come then are lost."""
+WAIT_S = 0.2
+"""Nobody notices a launch that stands still for so long, once."""
+ANSWERS_WITHIN_S = 5.0
+FINISH_WITHIN_S = 2.0
 
 
 def _launch() -> str:
@@ -37,19 +45,50 @@ class Origin:
 
 
 class EventLog:
-    """Appends events to a file; one that cannot be written is given up for this event and tried again for the next."""
+    """Appends events to a file; one that cannot be written is given up for this event and tried again for the next.
+
+    A thread writes, because a file may be on a disk that hangs. One that does not is waited for, so that an event is
+    in the file before anything else happens.
+    """
 
     def __init__(self, path: str | None) -> None:
         """Remember the path; ``None``: nobody wants to know."""
         self._path = path
-        self.error: str | None = None
-        """Why the last event was not written."""
+        self._clerk = Clerk(self._append, ROOM)
+        self._failure: str | None = None
+        self._late_since: float | None = None
+        """When the file was first too slow to be waited for, since it last kept up; in monotonic seconds."""
+        self._is_full = False
+
+    @property
+    def error(self) -> str | None:
+        """Why the last event was not written, or is not yet."""
+        if self._is_full:
+            return f"{self._path}: it does not answer, and events are lost"
+        if self._late_since is not None and time.monotonic() - self._late_since > ANSWERS_WITHIN_S:
+            return f"{self._path}: it does not answer"
+        return self._failure
 
     def write(self, event: Mapping[str, object]) -> None:
         """Append one event."""
         if self._path is None:
             return
         line = json.dumps(event, ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
+        self._is_full = not self._clerk.give(line)
+        self._wait(0.0 if self._late_since else WAIT_S)
+
+    def finish(self) -> None:
+        """Wait a moment for the events that are not written yet."""
+        self._wait(FINISH_WITHIN_S)
+
+    def _wait(self, within_s: float) -> None:
+        if self._clerk.is_done(within_s):
+            self._late_since = None
+        elif self._late_since is None:
+            self._late_since = time.monotonic()
+
+    def _append(self, line: bytes) -> None:
+        assert self._path is not None
         # O_NONBLOCK: a FIFO without a reader must not stop us. Appending keeps two writers apart.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -58,6 +97,6 @@ class EventLog:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
-            self.error = None
+            self._failure = None
         except OSError as error:
-            self.error = f"{self._path}: {error.strerror}"
+            self._failure = f"{self._path}: {error.strerror}"

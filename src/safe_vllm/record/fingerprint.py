@@ -24,14 +24,29 @@ FORM = 1
 KEY_LENGTH = 16
 
 VARIABLES = re.compile(
-    r"(?:FLASHINFER_|TRTLLM_|VLLM_(?:USE|ENABLE|DISABLE|FLASHINFER|MOE|FUSED_MOE|MXFP4|NVFP4|ALL2ALL|ATTENTION)_).+"
-    r"|VLLM_(?:DP_SIZE|MAX_TOKENS_PER_EXPERT_FP4_MOE|DEEP_GEMM_WARMUP)"
-    r"|NCCL_(?:ALGO|PROTO|P2P_DISABLE|P2P_LEVEL|NVLS_ENABLE|CUMEM_ENABLE|SHM_DISABLE|MNNVL_ENABLE)"
-    r"|CUDA_LAUNCH_BLOCKING|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF"
+    r"(?:VLLM|FLASHINFER|TRTLLM|DG|TORCHINDUCTOR)_.+|CUDA_(?:LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING)"
+    r"|NCCL_(?:ALGO|PROTO|BUFFSIZE|NTHREADS|LAUNCH_MODE|P2P_\w+|NVLS_\w+|CUMEM_\w+|SHM_DISABLE|MNNVL_ENABLE|GRAPH_\w+"
+    r"|COLLNET_\w+|DMABUF_ENABLE|(?:MIN|MAX)_(?:NCHANNELS|CTAS)|NET|NET_(?:PLUGIN|GDR_LEVEL)|IB_DISABLE)"
+    r"|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE"
 )
-"""The operator's variables that choose kernels, their shapes or their transport."""
-NOT_THESE = re.compile(r"LOG|CACHE|DIR(?:$|_)|_BASE$|_PATH$|_PORT$|MODELSCOPE|STATS|TRACE")
-"""Of those: where things lie, and what is told of them."""
+"""The operator's variables that choose kernels, their shapes or their transport, or may do so."""
+NOT_THESE = re.compile(
+    r"\w+_(?:LOG(?!IT|PROB)\w*|(?:STATS|TRACE)(?:_\w+)?)"
+    r"|\w+_(?:CACHE_DIR|CACHE_ROOT|DIR|WORKSPACE_BASE|BASE_PATH|CONFIG_ROOT|DUMP_PATH|CACHE_PATH|FRONTEND_PATH)"
+    r"|\w+_DIR_\w+|\w+_(?:HOST|HOST_IP|IP|IPS)|\w+_SERVICE_(?:HOST|PORT)(?:_\w+)?"
+    r"|\w+_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?"
+    r"|VLLM_(?:DP_RANK|DP_RANK_LOCAL|API_KEY|PROCESS_NAME_PREFIX|OBJECT_STORAGE_SHM_BUFFER_NAME|USE_MODELSCOPE"
+    r"|DO_NOT_TRACK|USAGE_\w+|BUILD_\w+|DOCKER_\w+|SERVER_DEV_MODE|SYSTEM_START_DATE|SKIP_\w*VERSION_SUFFIX"
+    r"|(?:MAX_)?(?:IMAGE|AUDIO|VIDEO|MEDIA|ASSETS|EMBED)_\w+|HTTP_\w+|CHAT_TEMPLATE_\w+|GPT_OSS_\w+|TOOL_\w+|REGEX_\w+"
+    r"|MAX_(?:COMPLETION_PROMPTS|N_SEQUENCES|STOP_STRINGS|\w*BAD_WORDS\w*)|SKIP_MODEL_NAME_VALIDATION|ENFORCE_STRICT_\w+"
+    r"|ENABLE_RESPONSES_API_STORE|ENABLE_COHERE_API|DISABLE_REQUEST_ID_RANDOMIZATION|USE_PRECOMPILED\w*"
+    r"|KEEP_ALIVE_ON_ENGINE_DEATH|TORCH_PROFILER_\w+|\w+_FOR_PROFILING|GC_DEBUG|\w*XGRAMMAR_\w+|\w+_OUTLINES_CACHE)"
+)
+"""Of those: where things lie and who listens where, what is told of them, and what only the front end looks at.
+
+Kubernetes sets ``VLLM_…_SERVICE_HOST`` and ``VLLM_…_PORT_8000_TCP_ADDR`` where a service is called so. Names:
+https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/envs.py
+"""
 PROSE = ("note", "because", "links", "reasons", "status")
 """What an entry of a profile's ladder says for people."""
 
@@ -53,11 +68,15 @@ def fingerprint(
     profile: Profile,
     off_at: Collection[str],
     pins: Collection[str] = (),
+    model_at: str | None = None,
 ) -> Fingerprint:
-    """Return the fingerprint of a launch. ``off_at``: the optimisation levels at which autotune is off."""
+    """Return the fingerprint of a launch. ``off_at``: the optimisation levels at which autotune is off.
+
+    ``model_at``: where the model (``model_named``) really is, if it is on this machine: a name may lead anywhere.
+    """
     parts: dict[str, object] = {
         "form": FORM,
-        "model": _model(words, config, machine),
+        "model": _shown(model_at or model_named(words, config, machine)),
         "software": _software(machine),
         "architecture": machine.architecture,
         "gpus": dict(Counter(f"{gpu.name} (slice)" if gpu.is_slice else gpu.name for gpu in machine.gpus)),
@@ -70,15 +89,18 @@ def fingerprint(
     return Fingerprint(_digest(about)[:KEY_LENGTH], about)
 
 
+def model_named(words: Sequence[str], config: Config, machine: Machine) -> str | None:
+    """Return the model's name, or the word that is most likely to be one: the last, where it has a slash."""
+    last = words[-1] if words and "/" in words[-1] and not words[-1].startswith("-") else None
+    return name_in(words, config) or machine.model_name or last
+
+
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _model(words: Sequence[str], config: Config, machine: Machine) -> str | None:
-    """Return the model's name, or the word that is most likely to be one: the last, where it has a slash."""
-    last = words[-1] if words and "/" in words[-1] and not words[-1].startswith("-") else None
-    name = name_in(words, config) or machine.model_name or last
-    return shown_name(name.rstrip("/") or name) if name else None
+def _shown(model: str | None) -> str | None:
+    return shown_name(model.rstrip("/") or model) if model else None
 
 
 def _software(machine: Machine) -> dict[str, str]:
@@ -97,7 +119,7 @@ def _software(machine: Machine) -> dict[str, str]:
 
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
-    names = (name for name in sorted(environment) if VARIABLES.fullmatch(name) and not NOT_THESE.search(name))
+    names = (name for name in sorted(environment) if VARIABLES.fullmatch(name) and not NOT_THESE.fullmatch(name))
     return {name: hide_variable(name, environment[name]) for name in names}
 
 

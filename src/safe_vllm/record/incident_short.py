@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar
 
 from safe_vllm.record.incident import Incident, LogLine, StackOf
 from safe_vllm.record.incident_collapse import collapsed, without_clients
@@ -12,13 +13,19 @@ LINE_CHARACTERS = 600
 AROUND_CHARACTERS = 18_000
 TAIL_CHARACTERS = 10_000
 STACKS_CHARACTERS = 14_000
+COMMAND_CHARACTERS = 10_000
 LEAST_STACK_CHARACTERS = 800
 BEFORE_SHARE = 0.4
 """Of what is shown around the root line."""
+CUT = "…"
 MOST_LINES = 8
 """Of evidence: the root, and what came of it."""
 MOST_ROWS = 40
 ROW_CHARACTERS = 300
+FEWEST_CHARACTERS = 60
+"""Of a text that is cut."""
+
+T = TypeVar("T")
 
 
 def shortened(incident: Incident, share: float = 1.0) -> Incident:
@@ -28,33 +35,59 @@ def shortened(incident: Incident, share: float = 1.0) -> Incident:
     around = _around(incident, int(AROUND_CHARACTERS * share))
     last = around[-1].line if around else 0
     tail = collapsed([line for line in incident.tail if line.line > last], telling)
+    command, following = _commands(incident, int(COMMAND_CHARACTERS * share))
+    rest = _bounded(_fewer(incident), max(FEWEST_CHARACTERS, int(ROW_CHARACTERS * share)))
+    evidence = incident.death.evidence[:MOST_LINES]
     return replace(
-        incident,
+        rest,
+        command=command,
+        sequel=replace(rest.sequel, command=following),
         death=replace(
-            incident.death,
-            evidence=tuple(
-                replace(line, text=cut(without_clients(line.text))) for line in incident.death.evidence[:MOST_LINES]
-            ),
+            rest.death,
+            reason=cut(incident.death.reason),
+            evidence=tuple(replace(line, text=cut(without_clients(line.text))) for line in evidence),
         ),
-        environment=tuple(
-            replace(known, value=None if known.value is None else cut(known.value, ROW_CHARACTERS))
-            for known in incident.environment[: 2 * MOST_ROWS]
-        ),
-        xid=tuple(cut(line, ROW_CHARACTERS) for line in incident.xid[:MOST_LINES]),
-        xid_notes=tuple(cut(note, ROW_CHARACTERS) for note in incident.xid_notes[:MOST_LINES]),
-        gpu_memory=incident.gpu_memory[:MOST_ROWS],
-        ends=incident.ends[:MOST_ROWS],
-        cores=incident.cores[:MOST_ROWS],
-        history=incident.history[-MOST_ROWS:],
         stacks=_stacks(incident.stacks, int(STACKS_CHARACTERS * share)),
         around=around,
         tail=tuple(_fitting(reversed(tail), int(TAIL_CHARACTERS * share))[::-1]),
     )
 
 
+def _commands(incident: Incident, limit: int) -> tuple[str, str | None]:
+    following = incident.sequel.command
+    return cut(incident.command, limit), following if following is None else cut(following, limit)
+
+
+def _fewer(incident: Incident) -> Incident:
+    """Return the report with no more rows than somebody reads, and without what is shortened in ways of its own."""
+    return replace(
+        incident,
+        command="",
+        sequel=replace(incident.sequel, command=None),
+        environment=incident.environment[: 2 * MOST_ROWS],
+        xid=incident.xid[:MOST_LINES],
+        xid_notes=incident.xid_notes[:MOST_LINES],
+        history=incident.history[-MOST_ROWS:],
+        stacks=(),
+        around=(),
+        tail=(),
+    )
+
+
+def _bounded(value: T, limit: int) -> T:
+    """Return a value with no text in it longer than ``limit``, and no row of it with too many."""
+    if isinstance(value, str):
+        return cut(value, limit)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(_bounded(each, limit) for each in value[: 2 * MOST_ROWS])  # type: ignore[return-value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _bounded(getattr(value, each.name), limit) for each in fields(value)})
+    return value
+
+
 def cut(text: str, limit: int = LINE_CHARACTERS) -> str:
     """Return a text of at most ``limit`` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 1] + CUT
 
 
 def _around(incident: Incident, limit: int) -> tuple[LogLine, ...]:

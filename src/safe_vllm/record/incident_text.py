@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from safe_vllm.record.incident import Death, Incident, LogLine, Root, Variable
-from safe_vllm.record.incident_short import cut, shortest
+from safe_vllm.record.incident_short import CUT, cut, shortest
 from safe_vllm.record.incident_tables import attempts, caches, core_files, endings, machine, memory, variables
 from safe_vllm.record.incident_words import (
     ACTIONS,
@@ -166,6 +166,8 @@ def _reproduce(incident: Incident) -> Iterator[str]:
     which = f"rung {said(incident.rung)}" + (", what the operator asked for" if is_first else "")
     yield f"This is the command that died ({which}), without safe-vllm:"
     yield from ("", *block([incident.command], "sh"))
+    if incident.command.endswith(CUT):
+        yield from ("", "It is cut here; command.sh has all of it.")
     if "***" in incident.command:
         yield from ("", SECRETS)
     if hidden := [code(known.name) for known in incident.environment if known.value is None]:
@@ -225,5 +227,6 @@ def _origin(incident: Incident) -> Iterator[str]:
         yield ""
         yield (
             f"In {code(incident.directory)} are also, in full: log-tail.txt (the end of the output), root-lines.txt "
-            "(what stood around the root line), stacks.txt (where there are stacks), incident.json (this report)."
+            "(what stood around the root line), stacks.txt (where there are stacks), command.sh (what was run), "
+            "incident.json (this report)."
         )

@@ -24,8 +24,8 @@ FOLDER = "incidents"
 MOST = 50
 MOST_BYTES = 64 << 20
 REPORT, DATA = "incident.md", "incident.json"
-AROUND, TAIL, STACKS = "root-lines.txt", "log-tail.txt", "stacks.txt"
-FILES = (REPORT, DATA, AROUND, TAIL, STACKS)
+AROUND, TAIL, STACKS, COMMAND = "root-lines.txt", "log-tail.txt", "stacks.txt", "command.sh"
+FILES = (REPORT, DATA, AROUND, TAIL, STACKS, COMMAND)
 """All that a directory of ours holds; one with anything else in it is not ours to remove."""
 HALF = ".half"
 """How the name of a report ends that is being written; it also begins with a dot."""
@@ -107,8 +107,7 @@ def text_of(found: Listed, output: str = "text") -> str:
 
 def contents(incident: Incident) -> Mapping[str, str]:
     """Return the files of a report by their names: short enough to be pasted, and the output and stacks in full."""
-    short = pasteable(incident)
-    root = incident.root.line if incident.root else None
+    short, root = pasteable(incident), incident.root.line if incident.root else None
     stacks = (f"{stack.title} (pid {stack.pid})\n{stack.text}\n" for stack in incident.stacks)
     files = {
         REPORT: markdown(short),
@@ -116,6 +115,7 @@ def contents(incident: Incident) -> Mapping[str, str]:
         AROUND: "".join(f"{line}\n" for line in numbered(incident.around, root)),
         TAIL: "".join(f"{line}\n" for line in numbered(incident.tail, root)),
         STACKS: "\n".join(stacks),
+        COMMAND: f"{incident.command}\n",
     }
     return {name: text for name, text in files.items() if text}
 

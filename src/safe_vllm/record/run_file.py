@@ -5,20 +5,27 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safe_vllm.record.directory import make
 from safe_vllm.record.files import LARGEST_BYTES, reason_of
+from safe_vllm.record.rungs_file import DEEPEST, is_deeper
 
 FOLDER = "run"
 ENDING, LOCK_ENDING, NEW_ENDING = ".json", ".lock", ".new"
+NAME = re.compile(r"\d+-[0-9a-f]+")
+"""How a launch is called (``events.Origin``)."""
+REMOVABLE = re.compile(r"[1-9]\d{0,6}-[0-9a-f]{11}")
+"""Of those what may be removed: a process and milliseconds since 2004, and not ``2026-11`` or ``20261130-120000``."""
 KEPT = 5
 """So many launches that are over are still told of; what is kept of older ones is in the incidents."""
-FOR_ALL = 0o644
-"""It holds no secrets, and whoever looks after a machine is seldom the user who runs the server."""
+FOR_ALL, FOLDER_FOR_ALL = 0o644, 0o755
+"""They hold no secrets, and whoever looks after a machine is seldom the user who runs the server."""
 
 
 class RunFile:
@@ -27,20 +34,19 @@ class RunFile:
     def __init__(self, directory: Path, launch: str) -> None:
         """Take the lock. Raises OSError."""
         self._folder = directory / FOLDER
-        self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._path = self._folder / f"{launch}{ENDING}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._lock = os.open(self._path.with_suffix(LOCK_ENDING), flags, FOR_ALL)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock: int | None = None
+        self._take()
 
     def write(self, facts: Mapping[str, Any]) -> str | None:
         """Replace what it says; return why that did not work. It is not synced: after a crash nothing runs anyway."""
-        new = self._path.with_suffix(NEW_ENDING)
         try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FOR_ALL)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-                json.dump(facts, file, ensure_ascii=False)
-            new.replace(self._path)
+            self._take()
+            try:
+                self._replace(facts)
+            except OSError:  # on a full disk the old one takes the room, and tells what is no longer true
+                self._path.unlink(missing_ok=True)
+                self._replace(facts)
         except OSError as error:
             return f"{self._path}: what runs now cannot be told: {reason_of(error)}"
         return None
@@ -48,10 +54,34 @@ class RunFile:
     def tidy(self) -> None:
         """Remove all but the latest files of launches that are over."""
         with suppress(OSError):
-            over = [path for path in _paths(self._folder) if path != self._path and not _is_alive(path)]
-            for path in over[KEPT:]:
+            others = [path for path in _paths(self._folder) if path != self._path and _may_go(path)]
+            for path in [path for path in others if not _is_alive(path)][KEPT:]:
                 for ending in (ENDING, NEW_ENDING, LOCK_ENDING):
                     path.with_suffix(ending).unlink(missing_ok=True)
+
+    def _take(self) -> None:
+        """Take the lock, unless we have it and it is still there: somebody may have cleaned up. Raises OSError."""
+        if self._lock is not None:
+            if os.fstat(self._lock).st_nlink:
+                return
+            os.close(self._lock)
+            self._lock = None
+        make(self._folder.parent)
+        make(self._folder, FOLDER_FOR_ALL)
+        self._lock = _opened(self._path.with_suffix(LOCK_ENDING), os.O_RDWR | os.O_NONBLOCK)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _replace(self, facts: Mapping[str, Any]) -> None:
+        """Write it beside and rename it; what was left half is removed. Raises OSError."""
+        new = self._path.with_suffix(NEW_ENDING)
+        try:
+            with os.fdopen(_opened(new, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK), "w", encoding="ascii") as file:
+                json.dump(facts, file)
+            new.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
 
 
 @dataclass(frozen=True)
@@ -73,16 +103,23 @@ def runs_in(directory: Path) -> tuple[Run, ...]:
         return ()
 
 
+def others_live(directory: Path, launch: str) -> bool:
+    """Return whether another launch runs. Raises OSError where that cannot be told."""
+    return any(run.is_alive and run.path.stem != launch for run in runs_in(directory))
+
+
 def _run(path: Path) -> Run:
+    is_alive = _is_alive(path)
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(LARGEST_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else "it is no JSON of ours"
-        return Run(path, _is_alive(path), {}, f"{path}: {reason}")
-    if not isinstance(found, dict):
-        return Run(path, _is_alive(path), {}, f"{path}: it is no JSON of ours")
-    return Run(path, _is_alive(path), found)
+    except OSError as error:
+        return Run(path, is_alive, {}, f"{path}: {reason_of(error)}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or is_deeper(found, DEEPEST):
+        return Run(path, is_alive, {}, f"{path}: it is no JSON of ours")
+    return Run(path, is_alive, found)
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -93,7 +130,25 @@ def _paths(folder: Path) -> list[Path]:
 
 
 def _is_one(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(ENDING) and entry.is_file(follow_symlinks=False)
+    is_named = entry.name.endswith(ENDING) and NAME.fullmatch(entry.name.removesuffix(ENDING)) is not None
+    return is_named and entry.is_file(follow_symlinks=False)
+
+
+def _may_go(path: Path) -> bool:
+    """Return whether a launch made it: the operator may have a ``run`` of his own where he lets us write."""
+    lock = path.with_suffix(LOCK_ENDING)
+    return REMOVABLE.fullmatch(path.stem) is not None and lock.is_file() and not lock.is_symlink()
+
+
+def _opened(path: Path, flags: int) -> int:
+    """Open a file that everybody may read, whatever the umask. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FOR_ALL)
+    try:
+        os.fchmod(descriptor, FOR_ALL)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _is_alive(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,7 +18,11 @@ VERSION = 1
 DAY_S = 86_400.0
 MAX_ABOUT = 1 << 16
 """Characters."""
-Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+MOST_TIMES = 1 << 53
+"""Every reader of JSON knows numbers up to this one."""
+Count = Annotated[int, Meta(ge=0, le=MOST_TIMES)]
+DEEPEST = 32
+"""So deep may values lie in one another; nothing of ours comes near, and Python writes a few hundred."""
 
 
 class BrokenMark(Struct, frozen=True):
@@ -72,6 +76,10 @@ class Span:
         """
         return abs(self.now - at) <= self.remember_for_days * DAY_S
 
+    def is_over(self, at: float) -> bool:
+        """Whether it will never be believed again; of what lies ahead it may, once a clock at 1970 has been set."""
+        return not self.now - at <= self.remember_for_days * DAY_S
+
 
 def empty(fingerprint: str, about: Mapping[str, Any]) -> Record:
     """Return a record of nothing. A command line of megabytes is not repeated in it."""
@@ -89,6 +97,8 @@ def parse(content: bytes, fingerprint: str) -> Record:
         raise Unfit(f"a newer safe-vllm wrote it (form {str(version)[:9]}, this one knows {VERSION})")
     if type(version) is not int or version != VERSION:
         raise Unfit("it is no record of ours")
+    if is_deeper(found, DEEPEST):
+        raise Unfit("it is damaged: values lie too deep in one another")
     try:
         record = convert(found, Record)
     except (ValidationError, OverflowError) as error:
@@ -96,6 +106,20 @@ def parse(content: bytes, fingerprint: str) -> Record:
     if record.fingerprint != fingerprint:
         raise Unfit("it is of another fingerprint than its name says")
     return record
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Return whether values lie deeper in one another than so many levels."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [inner for each in layer for inner in _inside(each)]
+    return bool(layer)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def as_bytes(record: Record) -> bytes:
@@ -106,7 +130,7 @@ def as_bytes(record: Record) -> bytes:
 def with_broken(record: Record, rung: str, mark: BrokenMark) -> Record:
     """Return the record once a rung broke: it does not hold any longer."""
     before = record.rungs.get(rung, Rung())
-    after = replace(before, broken=mark, held=None, times_broken=before.times_broken + 1)
+    after = replace(before, broken=mark, held=None, times_broken=_once_more(before.times_broken))
     return replace(record, rungs={**record.rungs, rung: after})
 
 
@@ -114,18 +138,18 @@ def with_held(record: Record, rung: str, mark: HeldMark) -> Record:
     """Return the record once a rung held: it is not broken any longer, and no other rung holds."""
     others = {name: replace(other, held=None) for name, other in record.rungs.items()}
     before = record.rungs.get(rung, Rung())
-    after = replace(before, broken=None, held=mark, times_held=before.times_held + 1)
+    after = replace(before, broken=None, held=mark, times_held=_once_more(before.times_held))
     return replace(record, rungs={**others, rung: after})
 
 
 def without_expired(record: Record, span: Span) -> Record:
-    """Return the record without the marks that are not believed any longer."""
-    return replace(record, rungs={name: _pruned(rung, span) for name, rung in record.rungs.items()})
+    """Return the record without the marks that will never be believed again."""
+    return _with_marks(record, lambda at: not span.is_over(at))
 
 
 def believed(record: Record, span: Span) -> Remembered:
     """Return what is still believed of a record."""
-    rungs = without_expired(record, span).rungs.items()
+    rungs = _with_marks(record, span.has).rungs.items()
     broken = (
         Broken(name, rung.broken.fault, rung.broken.suspect, rung.broken.phase, rung.broken.at, rung.times_broken)
         for name, rung in rungs
@@ -135,7 +159,16 @@ def believed(record: Record, span: Span) -> Remembered:
     return Remembered(tuple(broken), max(held, key=lambda each: each.at, default=None))
 
 
-def _pruned(rung: Rung, span: Span) -> Rung:
-    broken = rung.broken if rung.broken and span.has(rung.broken.at) else None
-    held = rung.held if rung.held and span.has(rung.held.at) else None
+def _with_marks(record: Record, are_kept: Callable[[float], bool]) -> Record:
+    """Return the record with those of its marks whose time is such."""
+    return replace(record, rungs={name: _pruned(rung, are_kept) for name, rung in record.rungs.items()})
+
+
+def _pruned(rung: Rung, are_kept: Callable[[float], bool]) -> Rung:
+    broken = rung.broken if rung.broken and are_kept(rung.broken.at) else None
+    held = rung.held if rung.held and are_kept(rung.held.at) else None
     return replace(rung, broken=broken, held=held)
+
+
+def _once_more(times: int) -> int:
+    return min(times + 1, MOST_TIMES)

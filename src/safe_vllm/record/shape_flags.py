@@ -24,9 +24,8 @@ from safe_vllm.plan.grammar import (
 )
 from safe_vllm.plan.secrets import hide
 from safe_vllm.plan.settings import AUTOTUNE_KEY, BACKEND_KEY, autotune, moe_backend
+from safe_vllm.record.shape_table import MORE, PLACES, SPECULATIVE_MODEL, SPECULATIVE_TOKENS
 
-SPECULATIVE_MODEL = "--spec-model"
-SPECULATIVE_TOKENS = "--spec-tokens"
 DRAFTER = {SPECULATIVE_METHOD: "method", SPECULATIVE_MODEL: "model", SPECULATIVE_TOKENS: "num_speculative_tokens"}
 """Flags that stand for keys of the drafter's configuration."""
 
@@ -59,46 +58,6 @@ ELSEWHERE = frozenset(
     }
 )
 """Flags of the grammar that are not of the sort: of the front end, of a place in a group, and what is read apart."""
-
-MORE = {
-    flag.name: flag
-    for flag in (
-        Flag("--revision", "--rev"),
-        Flag("--hf-config-path", "--hf-c"),
-        Flag("--hf-overrides", "--hf-o"),
-        Flag("--dtype", "--dt", default="auto"),
-        Flag("--load-format", "--loa", default="auto"),
-        Flag("--model-impl", "--model-i", default="auto"),
-        Flag("--kv-cache-dtype", "--kv-cache-dtype", default="auto"),
-        Flag("--kv-cache-memory-bytes", "--kv-cache-memo"),
-        Flag("--block-size", "--b"),
-        Flag("--gpu-memory-utilization", "--gp"),
-        Flag("--num-gpu-blocks-override", "--num-g"),
-        Flag("--cpu-offload-gb", "--cpu-offload-g", default="0"),
-        Flag("--attention-backend", "--attention-b"),
-        Flag("--attention-config", "--attention-c", short="-ac"),
-        Flag("--linear-backend", "--lin", default="auto"),
-        Flag("--cudagraph-capture-sizes", "--cudagraph-c", "values"),
-        Flag("--max-cudagraph-capture-size", "--max-cu"),
-        Flag("--enforce-eager", "--enf", "switch", default=False),
-        Flag("--performance-mode", "--perf"),
-        Flag("--disable-custom-all-reduce", "--disable-cu", "switch", default=False),
-        Flag("--disable-cascade-attn", "--disable-ca", "switch"),
-        Flag("--enable-prefix-caching", "--enable-pre", "switch"),
-        Flag("--async-scheduling", "--as", "switch"),
-        Flag("--eplb-config", "--ep"),
-        Flag("--expert-placement-strategy", "--exp", default="linear"),
-        Flag("--ubatch-size", "--ub", default="0"),
-        Flag(SPECULATIVE_MODEL, "--spec-mo"),
-        Flag(SPECULATIVE_TOKENS, "--spec-t"),
-        Flag("--max-loras", "--max-loras", default="1"),
-        Flag("--max-lora-rank", "--max-lora-r", default="16"),
-        Flag("--fully-sharded-loras", "--fu", "switch", default=False),
-        Flag("--mm-encoder-tp-mode", "--mm-encoder-t", default="weights"),
-        Flag("--language-model-only", "--la", "switch", default=False),
-    )
-}
-"""Flags that no rung changes, and that decide all the same which kernels run, and on what."""
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
@@ -147,7 +106,8 @@ def _of_more(words: Sequence[str], config: Config) -> Iterator[tuple[str, str]]:
         if flag.kind == "switch":
             yield name, _text(last.is_on)
         elif last.values and (last.key or last.values[0].lstrip().startswith("{")):
-            yield name, _json(_merged([(place.key, place.values[0]) for place in places if place.values]))
+            whole = _merged([(place.key, place.values[0]) for place in places if place.values])
+            yield name, _json({key: value for key, value in whole.items() if key not in PLACES.get(name, ())})
         else:
             yield name, " ".join(_text(value) for value in last.values)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 LONGEST_BYTES = 65536
 """What lies beyond this many bytes of one line is not looked at."""
+MOST_RECORDS = 64
+"""So many of one line are taken apart, and one for all the rest."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
 
@@ -178,6 +180,8 @@ def split(text: str, quotes: Callable[[Record], bool]) -> list[Record]:
     records: list[Record] = []
     while True:
         record = parse(text)
+        if len(records) == MOST_RECORDS:
+            return [*records, record]
         head = len(record.text) - len(record.message)
         # a calm record may name a model, and a name may be anything
         after = None if record.is_calm or quotes(record) else _NEXT.search(text, head)

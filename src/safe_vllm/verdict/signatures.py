@@ -19,6 +19,8 @@ GUESS = "guess-"
 CACHE = "cache"
 TOLD = frozenset({"backend", CACHE, *(field.name for field in fields(Setup))})
 """What the named groups of a pattern can be: the MoE backend, a cache that is in use, and the fields of ``Setup``."""
+LONGEST_MESSAGE = 16_384
+"""What lies beyond is not looked at: a pattern may take the square of what it is held against."""
 _MOST_SUBSETS = 256
 
 
@@ -62,7 +64,7 @@ class Signature:
 
     def is_in(self, record: Record) -> bool:
         """Whether ``record`` shows this line. A calm record must begin with it: the rest may be anybody's words."""
-        message = record.message
+        message = record.message[:LONGEST_MESSAGE]
         if any(word in message for word in self.unless):
             return False
         if self.starts or record.is_calm:
@@ -76,7 +78,7 @@ class Signature:
 
     def told(self, record: Record) -> dict[str, str]:
         """Return what the named groups of the pattern hold in ``record``."""
-        found = self._regex.search(record.message) if self._regex and self.tells else None
+        found = self._regex.search(record.message[:LONGEST_MESSAGE]) if self._regex and self.tells else None
         return {name: value for name, value in found.groupdict().items() if value} if found else {}
 
 
@@ -168,7 +170,7 @@ class Signatures:
         if echo := self._first("echo", record):
             return _as_is(echo) if echo.fault or not root else Match(echo, "echo", root.fault, root.suspect)
         if root:
-            suspect = root.suspect or suspect_in(record.message, self.parts)
+            suspect = root.suspect or suspect_in(record.message[:LONGEST_MESSAGE], self.parts)
             # what vLLM only warns about, it survived: it decides when nothing better is found
             return Match(root, "echo" if record.level == "WARNING" else "root", root.fault, suspect)
         other = self._first("marker", record) or self._first("advice", record)

@@ -1,0 +1,243 @@
+"""What ``status`` tells, whatever lies in a state directory and whoever asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safe_vllm.errors import Trouble
+from safe_vllm.forgetting import forget
+from safe_vllm.forgetting import told as told_of_forgetting
+from safe_vllm.record.fingerprint import Fingerprint
+from safe_vllm.record.memory import Memory
+from safe_vllm.record.run_file import RunFile
+from safe_vllm.reporting import places, report, told
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+KEY = "0123456789abcdef"
+FACTS: dict[str, Any] = {
+    "v": 1,
+    "state": "ready",
+    "versions": {"vllm": "0.32.0"},
+    "ladder": ["as-asked", "triton"],
+    "rung": "triton",
+    "profile": "b200",
+    "launcher_pid": 7,
+    "started_at": "2026-03-01T09:00:00.000Z",
+    "updated_at": "2026-03-01T10:00:00.000Z",
+    "recent": [{"attempt": 1, "rung": "as-asked", "fault": "hang", "phase": "serving", "seconds": 60.0}],
+    "degraded": None,
+}
+INCIDENT = "20260301T091000Z-hang"
+SURROGATE = "\ud800"
+
+
+def both(state: Path) -> tuple[str, Any]:
+    """Return what people and what programs get, which any terminal and any pipe can take."""
+    found = places(str(state), {})
+    text, data = told(found, "text", NOW), told(found, "json", NOW)
+    for shown in (text, data):
+        assert shown.encode() and "\x1b" not in shown
+    return text, json.loads(data)["places"][0]
+
+
+def file_in(state: Path, name: str, content: bytes | str) -> None:
+    path = state / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"versions": "x"},
+        {"versions": [1]},
+        {"ladder": 5},
+        {"ladder": {"a": 1}},
+        {"ladder": [["a"], None]},
+        {"recent": {"a": 1}},
+        {"recent": ["x", 3, None]},
+        {"recent": [{"seconds": float("nan")}]},
+        {"recent": [{"seconds": float("inf")}]},
+        {"recent": [{"seconds": 10**400}]},
+        {"recent": [{"seconds": -(10**400)}]},
+        {"degraded": "x"},
+        {"degraded": {"costs": 5, "fixed_in": {"a": 1}}},
+        {"profile": SURROGATE},
+        {"profile": "m\udcff"},
+        {"state": "ended", "reason": "\x1b[2J\x1b]0;pwn\x07\nnothing runs"},
+        {"started_at": "9999-99"},
+        {"started_at": {"a": 1}},
+        {"started_at": "0001-01-01T00:00:00+14:00", "updated_at": "9999-12-31T23:59:59-14:00"},
+        {"updated_at": "2026-11-30T00:00:00", "state": "ended"},
+        {"v": 99, "state": []},
+        {"alive": "no", SURROGATE: 1},
+    ],
+)
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_any_content_of_a_run_is_told_as_far_as_it_can_be(
+    tmp_path: Path, change: dict[str, Any], is_alive: bool
+) -> None:
+    file = RunFile(tmp_path, "7-a")
+    if not is_alive:
+        os.close(file._lock)  # type: ignore[arg-type]
+    file_in(tmp_path, "run/7-a.json", json.dumps({**FACTS, **change}))
+    text, place = both(tmp_path)
+    assert ("not running" in text) is not is_alive
+    assert len(text.splitlines()) < 12
+    assert [(run["alive"], run["problem"]) for run in place["runs"]] == [(is_alive, None)]
+
+
+def test_letters_that_would_break_a_line_are_question_marks(tmp_path: Path) -> None:
+    file_in(tmp_path, "run/7-a.json", json.dumps({**FACTS, "state": "ended", "reason": "a\x1b[2J\nb\ud800"}))
+    text, _ = both(tmp_path)
+    assert ": a?[2J?b?" in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"form":1,"attempt":true,"rung":5,"death":[]}',
+        b'{"form":1,"death":{"reason":"\\ud800"},"attempt":1}',
+        b'{"form":1,"death":{"reason":"\\u001b[2Jpwn"},"attempt":1}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"form":1e400}',
+        b'{"form":1,"attempt":' + b"9" * 5000 + b"}",
+        b"\x1b[2J",
+    ],
+)
+def test_any_content_of_a_report_is_listed_and_shown(tmp_path: Path, content: bytes) -> None:
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.json", content)
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.md", "# Größe\n\tx".encode() + b"\xff\x1b[2J\xed\xa0\x80")
+    text, place = both(tmp_path)
+    assert INCIDENT in text
+    assert [one["name"] for one in place["incidents"]] == [INCIDENT]
+    shown = report(str(tmp_path), "2026", "text", {})
+    assert shown.startswith("# Größe\n\tx") and "\x1b" not in shown and shown.encode()
+    assert "\x1b" not in report(str(tmp_path), "2026", "json", {})
+
+
+def _surrogates(path: Path) -> None:
+    about = {"model": SURROGATE, "gpus": {SURROGATE: 1}}
+    broken = {"fault": SURROGATE, "suspect": "", "phase": "", "at": 1}
+    content = {"v": 1, "fingerprint": KEY, "about": about, "rungs": {SURROGATE: {"broken": broken}}}
+    path.write_text(json.dumps(content))
+
+
+def _controls(path: Path) -> None:
+    content = {"v": 1, "fingerprint": KEY, "about": {"model": "\x1b[2J", "software": [], "gpus": 3}, "rungs": {}}
+    path.write_text(json.dumps(content))
+
+
+def _deep(path: Path) -> None:
+    path.write_text(f'{{"v": 1, "fingerprint": "{KEY}", "about": {{"a": {"[" * 900}{"]" * 900}}}, "rungs": {{}}}}')
+
+
+MAKES: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a link": lambda path: path.symlink_to("/etc/passwd"),
+    "a loop": lambda path: path.symlink_to(path),
+    "surrogates": _surrogates,
+    "controls": _controls,
+    "too deep": _deep,
+    "not a number": lambda path: path.write_text(
+        f'{{"v": 1, "fingerprint": "{KEY}", "about": {{}}, "rungs": {{"a": {{"held": {{"at": NaN}}}}}}}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES.keys())
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_any_record_is_told_of_and_can_be_forgotten(
+    tmp_path: Path, make: Callable[[Path], object], output: str
+) -> None:
+    (tmp_path / "remembered").mkdir()
+    make(tmp_path / "remembered" / f"{KEY}.json")
+    text, place = both(tmp_path)
+    assert KEY in text
+    assert [one["fingerprint"] for one in place["remembered"]] == [KEY]
+    done = told_of_forgetting(forget(str(tmp_path), []), output)
+    assert KEY in done and "\x1b" not in done and done.encode()
+    assert told_of_forgetting(forget(str(tmp_path), []), "text").startswith("nothing is remembered")
+
+
+def test_names_that_no_encoding_has_can_be_shown(tmp_path: Path) -> None:
+    state = tmp_path / os.fsdecode(b"state-\xff")
+    (state / "remembered").mkdir(parents=True)
+    (state / "remembered" / os.fsdecode(b"\xff.json")).touch()
+    text, _ = both(state)
+    assert "state-?" in text
+    assert told_of_forgetting(forget(str(state), []), "text").encode()
+
+
+@pytest.mark.parametrize("folder", ["run", "remembered", "incidents"])
+def test_what_cannot_be_looked_into_hides_nothing_else(tmp_path: Path, folder: str) -> None:
+    RunFile(tmp_path, "7-a").write(FACTS)
+    Memory(tmp_path, Fingerprint(KEY, {}), 14.0).note_held("triton", 1.0e9)
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.json", b"{}")
+    (tmp_path / folder).rename(tmp_path / "away")
+    (tmp_path / folder).touch()
+    text, place = both(tmp_path)
+    assert f"{tmp_path}/{folder}: cannot be looked into: not a directory" in text
+    assert place["closed"] == [f"{tmp_path}/{folder}: cannot be looked into: not a directory"]
+    shown = {"run": "serving at rung triton", "remembered": f"{KEY}: ", "incidents": INCIDENT}
+    assert {name for name, said in shown.items() if said in text} == shown.keys() - {folder}
+    assert "nothing runs" not in text
+    if folder == "incidents":
+        with pytest.raises(Trouble, match="cannot be looked into: not a directory; run it as"):
+            report(str(tmp_path), "2026", "text", {})
+
+
+@pytest.fixture
+def enterable() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o711)
+        yield Path(place)
+
+
+def said_to_another_user(state: Path) -> str:
+    places(str(state), {})  # imports what the other may not be able to read
+    answer, answer_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            os.write(answer_end, told(places(str(state), {}), "text", NOW).encode())
+        finally:
+            os._exit(0)
+    os.close(answer_end)
+    with os.fdopen(answer) as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_another_user_is_told_what_runs_and_which_folders_are_closed(enterable: Path, umask: int) -> None:
+    state = enterable / "state"
+    before = os.umask(umask)
+    try:
+        RunFile(state, "7-a").write(FACTS)
+        Memory(state, Fingerprint(KEY, {}), 14.0).note_held("triton", 1.0e9)
+        (state / "incidents").mkdir(mode=0o700)
+    finally:
+        os.umask(before)
+    text = said_to_another_user(state)
+    assert "serving at rung triton: vLLM 0.32.0, profile b200, process 7" in text
+    assert text.splitlines()[-2:] == [
+        f"{state}/{folder}: cannot be looked into: permission denied" for folder in ("remembered", "incidents")
+    ]
+    state.chmod(0o700)
+    assert said_to_another_user(state) == f"{state}: cannot be looked into: permission denied"
