@@ -135,10 +135,10 @@ def _suspect_caches(around: Circumstances, environment: Mapping[str, str], words
     """Yield the caches that the next attempt begins without because the same fault came twice."""
     from safe_vllm.plan.fresh_caches import caches_of
 
-    decision, prepared, last = around.decision, around.prepared, around.history[-1]
-    following = _following(around)
+    decision, prepared, following = around.decision, around.prepared, _following(around)
     if isinstance(decision, End) or following.rung is None or following.command is None:
         return
+    last = around.history[-1]
     if decision.fresh_caches and not last.fresh_caches and last.verdict.cache is None:
         after = caches_of(following.command.environment, prepared.dialect, following.rung.words, prepared.config)
         before = caches_of(environment, prepared.dialect, tuple(words), prepared.config)

@@ -50,3 +50,9 @@ def test_a_report_with_anything_in_it_is_short_enough_to_be_pasted(
     files = incidents.contents(replace(incident, **changed))
     assert len(files["incident.md"]) <= GITHUB_TAKES
     assert files["command.sh"] == changed["command"] + "\n"
+
+
+def test_long_sentences_of_a_verdict_are_cut_as_far_as_it_takes() -> None:
+    found = reports()[0]
+    long = {"command": found.command + "x" * 5745, "death": swollen(found.death, "x" * 5745, 27)}
+    assert len(incidents.contents(replace(found, **long))["incident.md"]) <= GITHUB_TAKES

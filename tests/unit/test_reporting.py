@@ -235,7 +235,7 @@ def test_another_user_is_told_what_runs_and_which_folders_are_closed(enterable: 
     finally:
         os.umask(before)
     text = said_to_another_user(state)
-    assert "serving at rung triton: vLLM 0.32.0, profile b200, process 7" in text
+    assert "serving at rung triton: a model, vLLM 0.32.0, profile b200, process 7" in text
     assert text.splitlines()[-2:] == [
         f"{state}/{folder}: cannot be looked into: permission denied" for folder in ("remembered", "incidents")
     ]

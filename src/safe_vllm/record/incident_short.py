@@ -37,7 +37,7 @@ def shortened(incident: Incident, share: float = 1.0) -> Incident:
     tail = collapsed([line for line in incident.tail if line.line > last], telling)
     command, following = _commands(incident, int(COMMAND_CHARACTERS * share))
     rest = _bounded(_fewer(incident), max(FEWEST_CHARACTERS, int(ROW_CHARACTERS * share)))
-    evidence = incident.death.evidence[:MOST_LINES]
+    evidence = _bounded(incident.death.evidence[:MOST_LINES], LINE_CHARACTERS)
     return replace(
         rest,
         command=command,
@@ -45,7 +45,10 @@ def shortened(incident: Incident, share: float = 1.0) -> Incident:
         death=replace(
             rest.death,
             reason=cut(incident.death.reason),
-            evidence=tuple(replace(line, text=cut(without_clients(line.text))) for line in evidence),
+            evidence=tuple(
+                replace(short, text=cut(without_clients(whole.text)))
+                for short, whole in zip(evidence, incident.death.evidence, strict=False)
+            ),
         ),
         stacks=_stacks(incident.stacks, int(STACKS_CHARACTERS * share)),
         around=around,
@@ -118,7 +121,7 @@ def _stacks(stacks: Sequence[StackOf], limit: int) -> tuple[StackOf, ...]:
 
 def shortest(incident: Incident, size_of: Callable[[Incident], int], limit: int) -> Incident:
     """Return the report as long as it may be for its text to have ``limit`` characters, or as short as it gets."""
-    for share in (1.0, 0.6, 0.3, 0.1):
+    for share in (1.0, 0.6, 0.3, 0.1, 0.03):
         short = shortened(incident, share)
         if size_of(short) <= limit:
             return short
