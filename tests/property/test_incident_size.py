@@ -38,7 +38,7 @@ def swollen(value: Any, text: str, times: int) -> Any:
     return value
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(at=st.integers(0, 2), letter=st.sampled_from(LETTERS), length=st.integers(0, 60_000), data=st.data())
 def test_a_report_with_anything_in_it_is_short_enough_to_be_pasted(
     at: int, letter: str, length: int, data: st.DataObject

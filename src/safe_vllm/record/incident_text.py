@@ -47,6 +47,13 @@ def pasteable(incident: Incident) -> Incident:
     return shortest(incident, lambda short: len(markdown(short)), PASTED_CHARACTERS)
 
 
+def pasted(text: str) -> str:
+    """Return a text that an issue takes, whatever it has come to: what was shortened may still be many rows."""
+    if len(text) <= PASTED_CHARACTERS:
+        return text
+    return text[:PASTED_CHARACTERS].rpartition("\n")[0] + "\n\n… the rest is in the other files of this report\n"
+
+
 def as_json(incident: Incident) -> str:
     """Return the report for programs."""
     return json.dumps(asdict(incident), indent=1, ensure_ascii=False) + "\n"

@@ -18,7 +18,7 @@ from pathlib import Path
 from safe_vllm.errors import Trouble
 from safe_vllm.record.files import Unfit, make_directory, read, reason_of, sync_directory, write
 from safe_vllm.record.incident import FORM, Incident
-from safe_vllm.record.incident_text import as_json, markdown, numbered, pasteable
+from safe_vllm.record.incident_text import as_json, markdown, numbered, pasteable, pasted
 
 FOLDER = "incidents"
 MOST = 50
@@ -110,7 +110,7 @@ def contents(incident: Incident) -> Mapping[str, str]:
     short, root = pasteable(incident), incident.root.line if incident.root else None
     stacks = (f"{stack.title} (pid {stack.pid})\n{stack.text}\n" for stack in incident.stacks)
     files = {
-        REPORT: markdown(short),
+        REPORT: pasted(markdown(short)),
         DATA: as_json(short),
         AROUND: "".join(f"{line}\n" for line in numbered(incident.around, root)),
         TAIL: "".join(f"{line}\n" for line in numbered(incident.tail, root)),
