@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from launch import SAFE_VLLM, Launch, Stage, free_port
+from launch import FAKE, SAFE_VLLM, Launch, Stage, free_port
 from scenes import (
     ENGINE,
     PORT_IN_USE,
@@ -82,7 +82,7 @@ def stand_in(manager: Manager, units: list[Unit], tmp_path: Path) -> Callable[..
 @pytest.fixture
 def service(manager: Manager, units: list[Unit], stage: Stage) -> Begin:
     """Makes a service of the shipped unit that plays scenes."""
-    visible = seen(SAFE_VLLM.parent, Path(safe_vllm.__file__).parents[1], stage.binaries.parent)
+    visible = seen(SAFE_VLLM.parent, Path(safe_vllm.__file__).parents[1], stage.binaries.parent, FAKE.parent)
 
     def make(
         *scenes: Scene, lines: Sequence[str] = (), environment: Sequence[str] = (), words: str = "", name: str = ""
