@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from launch import Stage
+from launch import SAFE_VLLM, Stage
 from scenes import argparse_error, ima_at_startup, leave, serve_ok
 
 BAD_WORDS = [
@@ -144,3 +146,10 @@ def test_an_option_without_any_words_is_still_ours(stage: Stage, tmp_path: Path)
     run = stage.start(argparse_error(), words=[], options=("--events", str(events)))
     assert run.finish() == 2
     assert [json.loads(line)["event"] for line in events.read_text().splitlines()][-1] == "launch-ended"
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("--p", "--pin"), ("st", "status"), ("fo", "forget")])
+def test_the_shell_completes_our_commands_and_options(typed: str, offered: str) -> None:
+    ours = {"_SAFE_VLLM_COMPLETE": "bash_complete", "COMP_WORDS": f"safe-vllm {typed}", "COMP_CWORD": "1"}
+    told = subprocess.check_output([SAFE_VLLM], env=os.environ | ours, text=True, timeout=30)
+    assert f"plain,{offered}" in told.splitlines()
