@@ -22,7 +22,7 @@ from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.fresh_caches import with_fresh_caches
 from safe_vllm.plan.ladder import Rung
-from safe_vllm.policy.descent import End, Next, Past, after, observed_end, refused
+from safe_vllm.policy.descent import End, Next, Past, after, observed_end, pause_s, refused
 from safe_vllm.preparing import Prepared
 from safe_vllm.telling import Account
 from safe_vllm.timekeeping import budget_of, timing_of
@@ -222,7 +222,6 @@ class Launch:
         """Keep what a failed attempt has taught, before anything else is started."""
         from safe_vllm.autopsy import Circumstances
         from safe_vllm.learning import learn
-        from safe_vllm.policy.backoff import pause_s  # slow to import
 
         is_next = isinstance(decision, Next)
         around = Circumstances(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from safe_vllm.attempt.loop import StopAsked
-from safe_vllm.policy.backoff import JITTER, MAX_PAUSE_S, until_the_end
+from safe_vllm.plan.intent import MAX_PAUSE_S
+from safe_vllm.policy.backoff import JITTER, until_the_end
 from safe_vllm.policy.descent import End, Next
 
 SKIP = Next(1, "refused", deaths=0, is_skip=True)

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.manifest_pods import PORT, Container, Probe
-from safe_vllm.plan.intent import Limits
+from safe_vllm.plan.intent import MAX_PAUSE_S, Limits
 from safe_vllm.plan.ladder import RUNG_NAMES
 
 LIVEZ, READYZ = "/livez", "/readyz"
 ONE_START_S = 600.0
 """Until a large model is loaded and its kernels are tuned; vLLM's own limit for its engines is the same."""
-BACKOFF_LIMIT_S = 60.0
 FIRST_WORD_S = 30.0
 """A slow machine's time until /livez answers: the interpreter, and a look at the machine and the installation."""
 BUSY_S = 30.0
@@ -29,7 +28,7 @@ def ladder_s(container: Container) -> float:
     rungs = int(min(len(RUNG_NAMES), container.number("--max-attempts") or limits.max_attempts))
     first = container.number("--backoff")
     pause = limits.backoff_s if first is None else first
-    pauses = sum(min(BACKOFF_LIMIT_S, pause * 2.0**step) for step in range(rungs - 1))
+    pauses = sum(min(MAX_PAUSE_S, pause * 2.0**step) for step in range(rungs - 1))
     return rungs * (container.number("--start-timeout") or ONE_START_S) + pauses
 
 

@@ -21,6 +21,10 @@ PINS = (
 """What ``--pin`` takes."""
 
 
+MAX_PAUSE_S = 60.0
+"""What the pause between attempts doubles up to, before jitter."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How long and how often. Seconds unless the name says otherwise."""

@@ -8,14 +8,10 @@ from itertools import chain, repeat
 
 import tenacity
 
-from safe_vllm.policy.descent import End, Next
+from safe_vllm.policy.descent import End, Next, pause_s
 
-MAX_PAUSE_S = 60.0
-"""Before jitter."""
 JITTER = 0.25
 """The pause is longer by up to this share, so that a fleet does not come back in step."""
-MAX_DOUBLINGS = 30
-"""More make no difference, and would overflow some day."""
 
 
 def until_the_end(
@@ -50,10 +46,3 @@ def until_the_end(
     end = retrying(lambda: next(outcomes)())
     assert isinstance(end, End)
     return end
-
-
-def pause_s(step: Next, first_pause_s: float) -> float:
-    """Return the pause before this step: it doubles from death to death up to 60 s; a skipped rung costs none."""
-    if step.is_skip:
-        return 0.0
-    return float(min(MAX_PAUSE_S, first_pause_s * 2 ** min(step.deaths - 1, MAX_DOUBLINGS)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from safe_vllm.errors import Status
+from safe_vllm.plan.intent import MAX_PAUSE_S
 from safe_vllm.plan.ladder import Ladder
 from safe_vllm.policy.budgets import spent
 from safe_vllm.policy.caches import freshens, has_fresh
@@ -13,8 +14,10 @@ from safe_vllm.policy.history import Budget, Past, deaths, has_proven, is_skip, 
 from safe_vllm.policy.pointing import is_given_up, points, relieving
 from safe_vllm.verdict.evidence import Verdict
 
-__all__ = ["Budget", "End", "Next", "Past", "after", "observed_end", "refused"]
+__all__ = ["Budget", "End", "Next", "Past", "after", "observed_end", "pause_s", "refused"]
 
+MAX_DOUBLINGS = 30
+"""Of the pause: more make no difference, and would overflow some day."""
 SAME_RUNG_TRIES = 2
 """So many deaths that may pass by themselves are taken at one rung before they count against it."""
 SIGNALLED = 128
@@ -56,6 +59,13 @@ def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End
     if isinstance(following, Next) and (reason := spent(history, budget, must_stay=_must_stay(ladder, history))):
         return End(Status.SPENT, reason)
     return following
+
+
+def pause_s(step: Next, first_pause_s: float) -> float:
+    """Return the pause before this step: it doubles from death to death up to 60 s; a skipped rung costs none."""
+    if step.is_skip:
+        return 0.0
+    return float(min(MAX_PAUSE_S, first_pause_s * 2 ** min(step.deaths - 1, MAX_DOUBLINGS)))
 
 
 def observed_end(status: int | None, reason: str) -> End:
