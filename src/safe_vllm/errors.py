@@ -57,3 +57,8 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """Return the nearest known word as the end of a sentence, else all of them."""
     near = nearest(word, known)
     return f", did you mean {near!r}?" if near else f", expected one of: {', '.join(known)}"
+
+
+def reason_of(error: OSError) -> str:
+    """Return why it did not work, in lower case and without the path."""
+    return (error.strerror or str(error)).lower()

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safe_vllm.errors import Status, Trouble, did_you_mean
+from safe_vllm.errors import Status, Trouble, did_you_mean, reason_of
 from safe_vllm.record import directory, records
-from safe_vllm.record.files import reason_of
 from safe_vllm.record.records import Dropped, Kept
 
 

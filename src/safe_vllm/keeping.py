@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from safe_vllm.announce.picture import Event, Picture, facts
 from safe_vllm.attempt.loop import Loop
+from safe_vllm.errors import reason_of
 from safe_vllm.patience import within
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.record.memory import Memory, Problems
@@ -56,7 +57,7 @@ class Keeper:
         try:
             self.run_file = within(KEEP_WITHIN_S, partial(RunFile, self.memory.directory, launch))
         except OSError as error:
-            return (f"{self.memory.directory}: what runs now cannot be told: {(error.strerror or str(error)).lower()}",)
+            return (f"{self.memory.directory}: what runs now cannot be told: {reason_of(error)}",)
         if self.run_file is None:
             return LATE
         self._begin(self.run_file.tidy, lambda _: None)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from safe_vllm.announce.standing import run_lines
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, reason_of
 from safe_vllm.record import directory, incidents, memory, records, run_file
-from safe_vllm.record.files import reason_of
 from safe_vllm.record.incidents import Listed
 from safe_vllm.record.records import Kept
 from safe_vllm.record.run_file import Run

@@ -8,16 +8,13 @@ from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.history import Budget
 from safe_vllm.preparing import Prepared
 
-STOP_MARGIN_S = 15.0
-"""What we give vLLM on top of the time that it gives its requests."""
-
 
 def timing_of(prepared: Prepared, rung: Rung) -> Timing:
     """Return the limits of an attempt at this rung."""
     limits = prepared.limits
     drain_s = endpoint.shutdown_timeout_s(rung.words, prepared.config)
     return Timing(
-        stop_timeout_s=max(limits.stop_timeout_s, drain_s + STOP_MARGIN_S if drain_s else 0.0),
+        stop_timeout_s=endpoint.stop_limit_s(limits.stop_timeout_s, drain_s),
         fault_grace_s=limits.fault_grace_s,
         start_timeout_s=limits.start_timeout_s,
         start_silence_s=limits.start_silence_s,

@@ -14,8 +14,6 @@ import pytest
 
 from safe_vllm.attempt.gates import GPU_TOLERANCE_MIB, answer, is_taken, missing, remove_left_socket, wait
 from safe_vllm.attempt.loop import Loop, StopAsked
-from safe_vllm.attempt.relay import Outlet
-from safe_vllm.early import STOP_SIGNALS
 from safe_vllm.machine.levels import GpuMemory
 from safe_vllm.plan.endpoint import Endpoint
 
@@ -37,18 +35,6 @@ def gpu(uuid: str, free: int) -> GpuMemory:
 )
 def test_a_gpu_is_back_when_it_has_within_512_mib_of_what_it_had(now: list[GpuMemory], expected: list[str]) -> None:
     assert [short.uuid for short in missing([gpu("a", 70_000), gpu("b", 60_000)], now)] == expected
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    """Return a loop that hears signals, and give them back afterwards."""
-    numbers = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD)
-    before, hook = {number: signal.getsignal(number) for number in numbers}, threading.excepthook
-    yield Loop(Outlet(1), Outlet(2), frozenset())
-    signal.set_wakeup_fd(-1)
-    threading.excepthook = hook
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def test_a_wait_ends_with_the_first_answer_that_will_do(loop: Loop) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import pytest
 
 from safe_vllm.attempt.gpu_watch import MOST_KEPT, watch
 from safe_vllm.attempt.loop import Loop
-from safe_vllm.attempt.relay import Outlet
 from safe_vllm.data.strict_yaml import read_data
-from safe_vllm.early import STOP_SIGNALS
 from safe_vllm.machine.levels import Xid
 from safe_vllm.verdict.evidence import Evidence
 from safe_vllm.verdict.scan import Scan
@@ -46,18 +40,6 @@ class Driver:
 
     def close(self) -> None:
         self.is_closed = True
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    """Return a loop that hears signals, and give them back afterwards."""
-    numbers = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD)
-    before, hook = {number: signal.getsignal(number) for number in numbers}, threading.excepthook
-    yield Loop(Outlet(1), Outlet(2), frozenset())
-    signal.set_wakeup_fd(-1)
-    threading.excepthook = hook
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def turn_until(loop: Loop, driver: Driver) -> None:

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "reporting": "errors record announce.standing",
     "telling": "plan verdict policy attempt record announce preparing",
     "learning": "policy autopsy judging keeping preparing timekeeping",
-    "keeping": "plan verdict attempt record announce telling patience",
+    "keeping": "errors plan verdict attempt record announce telling patience",
     "patience": "early",
     "gating": "errors machine plan.endpoint policy attempt announce",
     "known": "data plan verdict checks",

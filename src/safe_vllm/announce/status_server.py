@@ -13,7 +13,8 @@ from safe_vllm.announce.picture import Event, Picture
 from safe_vllm.announce.status_address import OPTION, Address
 from safe_vllm.announce.status_http import HttpServer
 from safe_vllm.announce.status_pages import Page, Pages
-from safe_vllm.announce.systemd import CallIn, Listener
+from safe_vllm.announce.systemd import CallIn
+from safe_vllm.announce.teller import Listener
 
 BEAT_EVERY_S = 1.0
 STALE_AFTER_S = 15.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from safe_vllm.announce.picture import Event, Picture
+from safe_vllm.announce.teller import Listener
 
 EXTEND_EVERY_S = 30.0
 EXTEND_BY_S = 120.0
@@ -23,7 +24,6 @@ STATUS_LIMIT = 200
 _MICRO = 1_000_000
 MORE_TIME = f"EXTEND_TIMEOUT_USEC={int(EXTEND_BY_S * _MICRO)}"
 
-Listener = Callable[[Event, Picture], None]
 CallIn = Callable[[float, Callable[[], None]], None]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_text import Unit, split
+from safe_vllm.plan.endpoint import stop_limit_s
 from safe_vllm.plan.intent import Limits
 from safe_vllm.plan.secrets import NAME, hide
 
@@ -21,8 +22,6 @@ CLIENTS = ("docker", "podman", "nerdctl", "ctr", "sudo", "su", "runuser", "srun"
 EXECS = re.compile(r"(?:^|[;&|\n]|\bthen|\bdo)\s*exec\s+(?P<command>[^;&|\n]*safe[-_]vllm[^;&|\n]*)")
 """A script that becomes safe-vllm."""
 VALUELESS = ("--no-canary", "--observe-only", "--help", "-h", "--version")
-STOP_MARGIN_S = 15.0
-"""What vLLM has on top of its own --shutdown-timeout."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def stop_s(unit: Unit) -> float:
     asked = ours if ours is not None else _float(unit.variables().get("SAFE_VLLM_STOP_TIMEOUT"))
     own = Limits().stop_timeout_s if asked is None else asked
     drain = _number(start.words, "--shutdown-timeout") or _number(start.words, "--shutdown_timeout")
-    return max(own, drain + STOP_MARGIN_S) if drain else own
+    return stop_limit_s(own, drain)
 
 
 def _number(words: Sequence[str], flag: str) -> float | None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, reason_of
 from safe_vllm.machine.rooted import is_mute
 
 STDIN = "-"
@@ -56,7 +56,7 @@ def _text(name: str) -> str:
         with path.open("rb") as file:
             return _decoded(name, file.read(SIZE_LIMIT + 1))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise Trouble(f"{name}: cannot be read: {reason}", hint=HINT, status=Status.USAGE) from None
 
 

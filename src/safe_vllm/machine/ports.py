@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from safe_vllm.errors import reason_of
 from safe_vllm.machine.condition import Port
 from safe_vllm.machine.rooted import text_of
 
@@ -44,7 +45,7 @@ def _trouble(address: str, number: int) -> str | None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((address, number))
     except OSError as error:
-        return (error.strerror or str(error)).lower()
+        return reason_of(error)
     return None
 
 

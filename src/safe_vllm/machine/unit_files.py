@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, reason_of
 from safe_vllm.machine.rooted import is_mute
 
 STDIN = "-"
@@ -35,7 +35,7 @@ def _of_file(path: Path) -> list[str]:
         drop_ins = sorted(Path(f"{path}.d").glob("*.conf"))
         return [_text(str(each), _start_of(each)) for each in (path, *drop_ins)]
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         name = error.filename or path
         raise Trouble(f"{name}: cannot be read: {reason}", hint="name a unit file", status=Status.USAGE) from None
 

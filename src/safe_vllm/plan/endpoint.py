@@ -24,6 +24,8 @@ https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/entrypoints/launchers/lau
 PORTS = 65536
 CERTIFICATE_REQUIRED = 2
 """``ssl.CERT_REQUIRED``, as ``--ssl-cert-reqs`` takes it."""
+STOP_MARGIN_S = 15.0
+"""What vLLM has to end, on top of the time that it gives its requests."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ def endpoint(
 def shutdown_timeout_s(words: Sequence[str], config: Mapping[str, object] | None = None) -> float:
     """Return how long vLLM itself lets requests finish once it was asked to stop."""
     return float(read(words, config).number("--shutdown-timeout") or 0)
+
+
+def stop_limit_s(own_s: float, shutdown_s: float | None) -> float:
+    """Return how long a stop may take: as we say, or longer than vLLM gives its requests, if it gives them any time."""
+    return max(own_s, shutdown_s + STOP_MARGIN_S) if shutdown_s else own_s
 
 
 def _has_http(reading: Reading) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safe_vllm.record.files import reason_of
+from safe_vllm.errors import reason_of
 
 NAME = "safe-vllm"
 OF_THE_SYSTEM = Path("/var/lib") / NAME

@@ -29,11 +29,6 @@ class Unfit(Exception):
     """What is at a place is no file of ours, or of another version: the reason, as the end of a sentence."""
 
 
-def reason_of(error: OSError) -> str:
-    """Return why it did not work, in lower case and without the path."""
-    return (error.strerror or str(error)).lower()
-
-
 def make_directory(path: Path) -> None:
     """Make a directory for this user alone, unless it is there. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ from errno import EEXIST
 from os import strerror, urandom
 from pathlib import Path
 
-from safe_vllm.errors import Trouble
-from safe_vllm.record.files import Unfit, make_directory, read, reason_of, sync_directory, write
+from safe_vllm.errors import Trouble, reason_of
+from safe_vllm.record.files import Unfit, make_directory, read, sync_directory, write
 from safe_vllm.record.incident import FORM, Incident
 from safe_vllm.record.incident_text import as_json, markdown, numbered, pasteable, pasted
 

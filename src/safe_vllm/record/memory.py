@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from safe_vllm.errors import reason_of
 from safe_vllm.plan.remembered import Remembered
 from safe_vllm.record import files, rungs_file
-from safe_vllm.record.files import Unfit, reason_of
+from safe_vllm.record.files import Unfit
 from safe_vllm.record.fingerprint import Fingerprint
 from safe_vllm.record.rungs_file import BrokenMark, HeldMark, Record, Span
 

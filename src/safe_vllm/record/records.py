@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from safe_vllm.errors import reason_of
 from safe_vllm.record import files, memory
-from safe_vllm.record.files import Unfit, reason_of
+from safe_vllm.record.files import Unfit
 from safe_vllm.record.rungs_file import Record, Rung
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safe_vllm.errors import reason_of
 from safe_vllm.record.directory import make
-from safe_vllm.record.files import LARGEST_BYTES, reason_of
+from safe_vllm.record.files import LARGEST_BYTES
 from safe_vllm.record.rungs_file import DEEPEST, is_deeper
 
 FOLDER = "run"
