@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safe_vllm import known
 from safe_vllm.attempt.tail import Tail
-from safe_vllm.autopsy import advised_anew
+from safe_vllm.launch.autopsy import advised_anew
 from safe_vllm.machine import recorded
 from safe_vllm.machine.cores import CoreFile, Cores
 from safe_vllm.machine.facts import Machine

@@ -12,15 +12,15 @@ from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.attempt.relay import Outlet, is_one_stream
 from safe_vllm.attempt.tree import become_subreaper
-from safe_vllm.gating import Gates
-from safe_vllm.keeping import Keeper
-from safe_vllm.launch import Launch
+from safe_vllm.launch.gating import Gates
+from safe_vllm.launch.keeping import Keeper
+from safe_vllm.launch.story import Launch
+from safe_vllm.launch.telling import Account
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.veil import Veil, plain_veil
 from safe_vllm.preparing import Prepared, prepare
 from safe_vllm.record.events import EventLog
-from safe_vllm.telling import Account
 
 STOPPED_DRAIN_S = 5.0
 """How long a reader of ours that is behind may keep us when a stop was asked for."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from safe_vllm import diagnosis
+from safe_vllm.commands import diagnose as diagnosis
 
 Diagnosed = Callable[..., dict[str, Any]]
 SAFE_VLLM = Path(sys.executable).with_name("safe-vllm")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from safe_vllm import planning
+from safe_vllm.commands import plan as planning
 from safe_vllm.machine import recorded
 from safe_vllm.plan.intent import Intent
 from safe_vllm.preparing import prepare

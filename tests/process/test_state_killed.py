@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deeds import Kill, When, made_by
 
-from safe_vllm.forgetting import forget
+from safe_vllm.commands.forget import forget
 from safe_vllm.plan.remembered import Broken, Held, Remembered
 from safe_vllm.record import files
 from safe_vllm.record.fingerprint import Fingerprint

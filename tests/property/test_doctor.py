@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safe_vllm import doctor
+from safe_vllm.commands import doctor
 from safe_vllm.machine.recorded import parse
 from safe_vllm.plan.intent import Intent
 

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from incident_cases import SALT, autotune_fault
-from safe_vllm import doctor, planning
 from safe_vllm.announce import banner
 from safe_vllm.attempt.tail import Tail
+from safe_vllm.commands import doctor
+from safe_vllm.commands import plan as planning
 from safe_vllm.plan.command import command
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Rung

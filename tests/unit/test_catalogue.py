@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safe_vllm import catalogue
+from safe_vllm.commands import profiles as catalogue
 from safe_vllm.data.strict_yaml import load
 from safe_vllm.machine.profile_files import shipped
 

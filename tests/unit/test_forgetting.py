@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from safe_vllm.cli.forget import forget as command
+from safe_vllm.commands.forget import forget, raise_for_failures, told
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.forgetting import forget, raise_for_failures, told
 from safe_vllm.record import files
 from safe_vllm.record.fingerprint import Fingerprint
 from safe_vllm.record.memory import Memory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from incident_cases import GB200, autotune_fault, hang_at_start, segfault_in_service
-from safe_vllm.autopsy import advised_anew
+from safe_vllm.launch.autopsy import advised_anew
 from safe_vllm.machine.cores import CoreFile, Cores
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.intent import Intent

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt.loop import Loop
-from safe_vllm.keeping import KEEP_WITHIN_S, Keeper
+from safe_vllm.launch.keeping import KEEP_WITHIN_S, Keeper
+from safe_vllm.launch.telling import Account
 from safe_vllm.record.events import EventLog
 from safe_vllm.record.fingerprint import Fingerprint
 from safe_vllm.record.memory import Memory
-from safe_vllm.telling import Account
 
 
 class Silent:

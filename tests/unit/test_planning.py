@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from safe_vllm import planning
+from safe_vllm.commands import plan as planning
 from safe_vllm.plan.intent import Intent
 from safe_vllm.preparing import Prepared, prepare
 

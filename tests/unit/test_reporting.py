@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from safe_vllm.commands.forget import forget
+from safe_vllm.commands.forget import told as told_of_forgetting
+from safe_vllm.commands.status import places, report, told
 from safe_vllm.errors import Trouble
-from safe_vllm.forgetting import forget
-from safe_vllm.forgetting import told as told_of_forgetting
 from safe_vllm.record.fingerprint import Fingerprint
 from safe_vllm.record.memory import Memory
 from safe_vllm.record.run_file import RunFile
-from safe_vllm.reporting import places, report, told
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 KEY = "0123456789abcdef"

@@ -35,7 +35,7 @@ def doctor(ctx: click.Context) -> int:
     if wants_only_words(ctx.args):
         click.echo(ctx.get_help())
         return 0
-    from safe_vllm import doctor as story
+    from safe_vllm.commands import doctor as story
 
     let_signals_come()
     options = ctx.obj
@@ -66,7 +66,7 @@ def _named(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
 
 
 def _check_files(ctx: click.Context, option: str, names: Sequence[str]) -> int:
-    from safe_vllm import doctor as story
+    from safe_vllm.commands import doctor as story
 
     let_signals_come()
     findings = story.of_manifests(names) if option == "--manifest" else story.of_units(names)

@@ -12,7 +12,7 @@ from safe_vllm.early import let_signals_come
 @click.pass_context
 def forget(ctx: click.Context, fingerprints: tuple[str, ...]) -> int:
     """Drop what broke and what held: of these fingerprints, or their beginnings, or of all when none is named."""
-    from safe_vllm import forgetting
+    from safe_vllm.commands import forget as forgetting
 
     let_signals_come()
     done = forgetting.forget(ctx.obj["state_dir"], fingerprints)

@@ -107,7 +107,7 @@ def plan(ctx: click.Context) -> int:
     if wants_only_words(ctx.args):
         click.echo(ctx.get_help())
         return 0
-    from safe_vllm import planning
+    from safe_vllm.commands import plan as planning
     from safe_vllm.preparing import prepare
 
     let_signals_come()
@@ -121,7 +121,7 @@ def plan(ctx: click.Context) -> int:
 @click.pass_context
 def diagnose(ctx: click.Context, file: str | None, exit_status: int | None) -> int:
     """Judge an existing log: plain or gzip, from docker, kubectl or the journal. Standard input when no FILE."""
-    from safe_vllm import diagnosis
+    from safe_vllm.commands import diagnose as diagnosis
 
     let_signals_come()
     with _progress(file) as on_progress:

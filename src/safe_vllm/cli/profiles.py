@@ -19,7 +19,7 @@ def profiles() -> None:
 @click.pass_context
 def list_(ctx: click.Context) -> int:
     """Show all profiles, and which one is for this machine."""
-    from safe_vllm import catalogue
+    from safe_vllm.commands import profiles as catalogue
 
     listing = catalogue.listing(ctx.obj["profile_dir"], command_words(ctx.obj["vllm"]))
     click.echo(catalogue.listed(listing, ctx.obj["output"]))
@@ -31,7 +31,7 @@ def list_(ctx: click.Context) -> int:
 @click.pass_context
 def show(ctx: click.Context, name: str) -> int:
     """Show all that a profile says, together with what it extends."""
-    from safe_vllm import catalogue
+    from safe_vllm.commands import profiles as catalogue
 
     click.echo(catalogue.shown(name, ctx.obj["profile_dir"], ctx.obj["output"]))
     return 0
@@ -42,7 +42,7 @@ def show(ctx: click.Context, name: str) -> int:
 @click.pass_context
 def check(ctx: click.Context, files: tuple[str, ...]) -> int:
     """Tell everything that is wrong with profiles; without any named, with all that are found."""
-    from safe_vllm import catalogue
+    from safe_vllm.commands import profiles as catalogue
 
     checked = catalogue.check(files, ctx.obj["profile_dir"])
     click.echo(catalogue.told(checked, ctx.obj["output"]))

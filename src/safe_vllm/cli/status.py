@@ -15,7 +15,7 @@ def status(ctx: click.Context, incident: str | None) -> int:
 
     With an INCIDENT, or the beginning of its name: show that report.
     """
-    from safe_vllm import reporting
+    from safe_vllm.commands import status as reporting
 
     let_signals_come()
     where, output = ctx.obj["state_dir"], ctx.obj["output"]

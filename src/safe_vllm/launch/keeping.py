@@ -16,11 +16,11 @@ from typing import TypeVar
 from safe_vllm.announce.picture import Event, Picture, facts
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.errors import reason_of
+from safe_vllm.launch.telling import Account
 from safe_vllm.patience import within
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.record.memory import Memory, Problems
 from safe_vllm.record.run_file import RunFile
-from safe_vllm.telling import Account
 from safe_vllm.verdict.evidence import Verdict
 
 KEEP_WITHIN_S = 5.0

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from safe_vllm.autopsy import Circumstances, Failed, write
-from safe_vllm.judging import verdict_on_dying
-from safe_vllm.keeping import Keeper
+from safe_vllm.launch.autopsy import Circumstances, Failed, write
+from safe_vllm.launch.judging import verdict_on_dying
+from safe_vllm.launch.keeping import Keeper
+from safe_vllm.launch.timekeeping import budget_of
 from safe_vllm.policy.descent import End, Past, after
 from safe_vllm.policy.history import breaks
 from safe_vllm.preparing import Prepared
-from safe_vllm.timekeeping import budget_of
 
 
 def learn(failed: Failed, around: Circumstances, keeper: Keeper, *, is_left: bool) -> None:

@@ -14,8 +14,10 @@ from safe_vllm.attempt.gates import answer, is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.gating import Gates
-from safe_vllm.keeping import Keeper
+from safe_vllm.launch.gating import Gates
+from safe_vllm.launch.keeping import Keeper
+from safe_vllm.launch.telling import Account
+from safe_vllm.launch.timekeeping import budget_of, timing_of
 from safe_vllm.plan import endpoint
 from safe_vllm.plan.command import command
 from safe_vllm.plan.endpoint import Endpoint
@@ -24,11 +26,9 @@ from safe_vllm.plan.fresh_caches import with_fresh_caches
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import End, Next, Past, after, observed_end, pause_s, refused
 from safe_vllm.preparing import Prepared
-from safe_vllm.telling import Account
-from safe_vllm.timekeeping import budget_of, timing_of
 
 if TYPE_CHECKING:
-    from safe_vllm.autopsy import Failed
+    from safe_vllm.launch.autopsy import Failed
     from safe_vllm.verdict.evidence import Observations, Verdict
     from safe_vllm.verdict.scan import Scan
 
@@ -104,7 +104,7 @@ class Launch:
         begun = begin(self.loop, order)
         self.gates.remember_host()
         from safe_vllm.attempt import supervise  # slow to import; vLLM starts meanwhile
-        from safe_vllm.judging import verdict_of
+        from safe_vllm.launch.judging import verdict_of
 
         ended = supervise.run(self.loop, order, begun, self.gates.gpu_faults(order.command.environment))
         if ended.spawn_error is not None:
@@ -113,7 +113,7 @@ class Launch:
         verdict = verdict_of(ended, self.prepared.machine)
         self.account.death(number, rung, self.loop.now() - spawned_at_s, ended.observations, verdict)
         decision = self._decide(ended, verdict, spawned_at_s)
-        from safe_vllm.autopsy import Failed
+        from safe_vllm.launch.autopsy import Failed
 
         self._keep(Failed(number, rung, order.command, ended, verdict, spawned_at, time.time()), decision)
         return decision
@@ -220,8 +220,8 @@ class Launch:
 
     def _keep(self, failed: Failed, decision: Next | End) -> None:
         """Keep what a failed attempt has taught, before anything else is started."""
-        from safe_vllm.autopsy import Circumstances
-        from safe_vllm.learning import learn
+        from safe_vllm.launch.autopsy import Circumstances
+        from safe_vllm.launch.learning import learn
 
         is_next = isinstance(decision, Next)
         around = Circumstances(

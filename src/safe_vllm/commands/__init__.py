@@ -1,0 +1,1 @@
+"""What each subcommand besides ``serve`` does, without click."""
