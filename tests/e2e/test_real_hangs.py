@@ -53,7 +53,7 @@ def assert_it_hung(launch: RealLaunch, phase: str, reason: str) -> None:
     beside = os.pathsep.join([str(Path(launch.command[launch.command.index("--vllm") + 1]).parent), os.environ["PATH"]])
     assert (hang["problem"] == "py-spy is not installed beside vLLM") == (shutil.which("py-spy", path=beside) is None)
     if hang["problem"]:
-        assert f"it hangs; no stacks of its {hang['processes']} processes: {hang['problem']}" in launch.ours()
+        assert f"safe-vllm:   no stacks of its {hang['processes']} processes: {hang['problem']}" in launch.ours()
     else:
         assert any("strike (safe_vllm_fault.py" in stack["text"] for stack in launch.events("stacks"))
         assert "strike (safe_vllm_fault.py" in launch.ours()

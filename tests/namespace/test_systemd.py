@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -372,6 +373,26 @@ def test_the_page_about_it_says_what_works(manager: Manager, service: Begin) -> 
     assert unit.show("UnitFileState") == "enabled"
     manager.ctl("disable", unit.name)
     manager.run("rm", f"/etc/systemd/system/{UNIT.name}")
+
+
+def test_the_page_says_how_to_look_into_it_and_to_start_at_the_top_again(manager: Manager, service: Begin) -> None:
+    look, again = PAGE.read_text().split("```sh\n")[4:6]
+    unit, launch = service(ima_at_startup(), serve_ok(), serve_ok(), name="qwen")
+    manager.ctl("start", unit.name)
+    assert "serving at rung no-autotune" in manager.shell("safe-vllm status")
+    [status] = [manager.shell(as_root(command)) for command in commands(look)]
+    assert "serving at rung no-autotune" in status
+    assert "as-asked broke (once): illegal-memory-access" in status
+    assert "reports in /var/lib/safe-vllm/incidents" in status
+    said = [manager.shell(as_root(command)) for command in commands(again)]
+    assert "as-asked broke (once): illegal-memory-access" in said[1]
+    assert launch.rungs() == ["as-asked", "no-autotune", "as-asked"]
+
+
+def as_root(command: str) -> str:
+    """Return a command that the page runs as the unit's user, who may not be able to read what runs these tests."""
+    [user] = re.findall(r"^User=(.*)$", UNIT.read_text(), re.MULTILINE)
+    return command.removeprefix(f"-u {user} /opt/vllm/bin/")
 
 
 def commands(block: str) -> list[str]:

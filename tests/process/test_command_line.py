@@ -153,3 +153,39 @@ def test_the_shell_completes_our_commands_and_options(typed: str, offered: str) 
     ours = {"_SAFE_VLLM_COMPLETE": "bash_complete", "COMP_WORDS": f"safe-vllm {typed}", "COMP_CWORD": "1"}
     told = subprocess.check_output([SAFE_VLLM], env=os.environ | ours, text=True, timeout=30)
     assert f"plain,{offered}" in told.splitlines()
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_misspelt_variable_of_ours_is_told_of_and_changes_nothing(stage: Stage, output: str) -> None:
+    variables = {"SAFE_VLLM_STAT_DIR": "hunter2", "SAFE_VLLM_PORT": "tcp://10.0.0.1:8000", "SAFE_VLLM_OUTPUT": output}
+    run = stage.start(argparse_error(), environment=variables)
+    assert run.finish() == 2
+    line = run.ours().splitlines()[0].removeprefix("safe-vllm: ")
+    if output == "json":
+        said = {"event": "variable-not-known", "v": 1, "variable": "SAFE_VLLM_STAT_DIR", "meant": "SAFE_VLLM_STATE_DIR"}
+        assert json.loads(line) == said
+    else:
+        meant = "did you mean SAFE_VLLM_STATE_DIR?"
+        assert line == f"SAFE_VLLM_STAT_DIR is set and not known, so it has no effect; {meant}"
+    assert "hunter2" not in run.stderr_text()
+    assert "SAFE_VLLM_PORT" not in run.stderr_text()
+
+
+@pytest.mark.parametrize(
+    ("subcommand", "words", "variables"),
+    [("serve", ["tiny", "--help"], {}), ("bench", ["serve"], {}), ("serve", ["tiny"], {"SAFE_VLLM_OFF": "1"})],
+)
+def test_where_vllm_itself_runs_nothing_is_said_of_misspelt_variables(
+    stage: Stage, subcommand: str, words: list[str | bytes], variables: dict[str, str]
+) -> None:
+    variables = {**variables, "SAFE_VLLM_PROFLE": "b200", "FAKE_VLLM_STATUS": "3"}
+    run = stage.start([leave(3)], subcommand=[subcommand], words=words, options=(), environment=variables)
+    assert (run.finish(), run.stderr()) == (3, b"")
+
+
+def test_a_misspelt_subcommand_still_reaches_vllm(stage: Stage) -> None:
+    run = stage.start(subcommand=["stats"], words=["x"], options=(), environment={"FAKE_VLLM_STATUS": "4"})
+    assert run.finish() == 4
+    assert [start["argv"] for start in run.entries("start")] == [["stats", "x"]]
+    said = "safe-vllm: 'stats' is no command of ours and goes to vLLM; did you mean `safe-vllm status`?\n"
+    assert run.stderr_text() == said

@@ -25,10 +25,25 @@ def test_the_manifests_that_we_ship_are_fine(name: str) -> None:
     assert "warning" not in run.stdout
 
 
+def test_a_config_map_that_was_not_given_is_no_reason_to_call_all_fine() -> None:
+    run = doctor("--manifest", PLACE / "statefulset.yaml")
+    assert run.returncode == 1
+    assert "ConfigMap/safe-vllm-options is not in the files given" in run.stdout
+    assert run.stdout.splitlines()[-1] == "1 warning"
+
+
+def test_the_compose_file_that_we_ship_is_fine() -> None:
+    run = doctor("--manifest", PLACE.parent / "docker" / "compose.yaml")
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "everything is fine")
+
+
 def test_a_probe_that_ends_a_launch_in_the_middle_of_its_ladder_is_told() -> None:
     text = (PLACE / "statefulset.yaml").read_text()
     start, _, end = text.partition("path: /livez\n              port: status")
-    run = doctor("--manifest", "-", given=f"{start}path: /health\n              port: http{end.replace('720', '123')}")
+    options = f"--manifest={PLACE / 'configmap.yaml'}"
+    run = doctor(
+        "--manifest", "-", options, given=f"{start}path: /health\n              port: http{end.replace('720', '123')}"
+    )
     assert (run.returncode, run.stderr) == (1, "")
     told = "startupProbe asks for /health and gives up after 615 s; the ladder may need 3030 s"
     assert f"warning  manifest-startup: StatefulSet/llm, container vllm: {told}" in run.stdout
@@ -48,6 +63,8 @@ def test_programs_get_one_object() -> None:
         (["--manifest"], "--manifest names no file"),
         (["--manifest", "absent.yaml"], "absent.yaml: cannot be read: no such file or directory"),
         (["--manifest", "/dev/zero"], "/dev/zero is no "),
+        (["--manifest", "-"], "standard input is empty: there is nothing to check"),
+        (["--manifest", "a.yaml", "--unit", "b"], "--unit and --manifest are not checked together"),
         (["--manifest", "a.yaml", "tiny"], "--manifest takes no words for vLLM beside it: tiny"),
     ],
 )

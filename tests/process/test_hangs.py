@@ -59,7 +59,7 @@ def test_a_start_without_a_sign_of_life_is_ended_and_the_next_rung_is_tried(stag
     assert (ended["fault"], ended["phase"], ended["action"]) == ("hang", "init", "retry-safer")
     assert ended["status"] is None
     assert "no output and no data moved for 1 s" in ended["reason"]
-    assert "it hangs; no stacks of its 1 processes: py-spy is not installed" in run.ours()
+    assert "safe-vllm:   no stacks of its 1 process: py-spy is not installed" in run.ours()
     assert run.stop() == 0
 
 
@@ -183,7 +183,7 @@ def test_the_stacks_of_a_hang_are_kept_before_it_is_ended(stage: Stage) -> None:
     assert {stack["pid"] for stack in stacks} == {run.attempts()[0]["pid"], run.entries("process")[0]["pid"]}
     assert all("wait (threading.py:355)" in stack["text"] for stack in stacks)
     lines = run.ours()
-    assert "it hangs; stacks of 2 of its 2 processes, innermost frame first:\n" in lines
+    assert "  stacks of 2 of its 2 processes, innermost frame first:\n" in lines
     assert lines.count("safe-vllm:     synchronize (torch/cuda/streams.py:235)\n") == 1
     assert "threading.py" not in lines
     assert "sk-never-to-be-seen" not in lines + run.events_path.read_text()
@@ -194,7 +194,7 @@ def test_a_py_spy_that_may_not_look_says_why(stage: Stage) -> None:
     environment = install_py_spy(stage, "echo 'Permission Denied: try sudo' >&2; exit 1\n")
     run = stage.start(silent(stage), serve_ok(), options=patient(stage, start_silence_s=1), environment=environment)
     run.wait_until_ready()
-    assert "no stacks of its 1 processes: Permission Denied: try sudo" in run.ours()
+    assert "no stacks of its 1 process: Permission Denied: try sudo" in run.ours()
     assert run.stop() == 0
 
 

@@ -312,6 +312,9 @@ def test_the_same_fault_in_the_same_phase_is_answered_once_by_fresh_caches(stage
     assert directories[2] is not None
     assert directories[3] == directories[2]
     assert directories[2].startswith(run.environment["XDG_STATE_HOME"])
+    shown = [f"+ {CACHES}={directories[2]}" in step["changes"] for step in run.events("step")]
+    assert shown == [False, True, False]
+    assert f"safe-vllm:   + {CACHES}={directories[2]}\n" in run.ours()
     again = stage.start(serve_ok(), words=words)
     again.wait_until_ready("triton")
     assert again.stop() == 0

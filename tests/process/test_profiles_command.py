@@ -50,8 +50,8 @@ def test_a_profile_with_mistakes_ends_with_2_and_names_them_all(tmp_path: Path) 
     [
         (("show", "gb20"), 2, "safe-vllm: no profile is called 'gb20'; there are: b200, "),
         (("show", "/nowhere/x.yaml"), 78, "safe-vllm: /nowhere/x.yaml: cannot be read: No such file or directory\n"),
-        (("show",), 2, "safe-vllm: Missing argument 'NAME|FILE'; see `safe-vllm --help`\n"),
-        (("nope",), 2, "safe-vllm: No such command 'nope'; see `safe-vllm --help`\n"),
+        (("show",), 2, "safe-vllm: missing argument 'NAME|FILE'; see `safe-vllm profiles show --help`\n"),
+        (("nope",), 2, "safe-vllm: no such command 'nope'; see `safe-vllm profiles --help`\n"),
         ((), 2, "Usage: safe-vllm profiles "),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -216,6 +217,9 @@ def test_the_answers_of_another_server_on_the_port_make_nobody_ready(stage: Stag
         loading.touch()
         assert run.finish() == 75
         other.shutdown()
+    (taken,) = run.events("port-taken")
+    assert f"({os.getpid()})" in taken["holder"] and f"({os.getpid()})" in run.ours()
+    assert "pytest" in taken["command"]
     assert run.events("ready") == []
     assert len(run.attempts()) <= 1
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from safe_vllm.checks.finding import Finding
 from safe_vllm.commands import doctor
+from safe_vllm.errors import Trouble
 from safe_vllm.machine.recorded import parse
 from safe_vllm.plan.intent import Intent
 
@@ -78,3 +81,67 @@ def test_a_recorded_machine_is_checked_without_a_look_at_this_one(path: Path) ->
     names = {finding.name for finding in doctor.checked(case)}
     assert {"architecture", "gpus", "vllm", "profile"} <= names
     assert not names & {"port", "disk", "limits", "visible-devices", "shared-memory"}
+
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+BITS = [
+    *b"\xff null ~ [] {} !!float !!bool -1e999 .inf &a *a true 1e3 60 infinity 99999999999d".split(),
+    *b"$( ${ {{ | > ? % = \\ \xc2\x85".split(),
+    *(b"!!float .nan", b"!!bool x", b"!!timestamp x", b"!!set {a}", b"0x" + b"f" * 5000, b"9" * 400, b"&a [*a]"),
+    *(
+        b"<<: *a",
+        b"\n---\n",
+        b"- ",
+        b": ",
+        b'"',
+        b"'",
+        b"[Service]\n",
+        b"ExecStart=\n",
+        b"\xe2\x80\xa8",
+        b"\0",
+        b"\x1b[2J",
+    ),
+    *("\u00b2".encode(), b"", b"{{ .Values.x }}", b"exec safe-vllm", b"sh -c '", b"a\n\tb"),
+]
+Check = Callable[[Sequence[str]], tuple[Finding, ...]]
+
+
+@st.composite
+def damaged(draw: st.DrawFn, text: bytes) -> bytes:
+    """Return a file in which values, lines and pieces of lines were replaced by something odd."""
+    lines = text.split(b"\n")
+    for _ in range(draw(st.integers(1, 3))):
+        at, bit = draw(st.integers(0, len(lines) - 1)), draw(st.sampled_from(BITS))
+        name, mark, _ = lines[at].partition(b": " if b": " in lines[at] else b"=")
+        cut = draw(st.integers(0, len(lines[at])))
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        lines[at] = draw(st.sampled_from([name + mark + bit, indent + bit, lines[at][:cut] + bit + lines[at][cut:]]))
+    return b"\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("kubernetes/deployment.yaml", doctor.of_manifests),
+        ("docker/compose.yaml", doctor.of_manifests),
+        ("systemd/safe-vllm@.service", doctor.of_units),
+    ],
+)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_whatever_is_wrong_with_a_file_is_told_and_is_never_the_end(
+    name: str, check: Check, data: st.DataObject
+) -> None:
+    content = data.draw(damaged((DEPLOY / name).read_bytes()) | st.binary(max_size=40))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "given"
+        path.write_bytes(content)
+        try:
+            findings = check([str(path)])
+        except Trouble as trouble:
+            assert trouble.hint
+            return
+    assert all(each.what and (each.level == "ok" or (each.why and each.do)) for each in findings)
+    lines = doctor.told_of_files(findings, "text").splitlines()
+    assert len(lines) == 1 + sum(1 if each.level == "ok" else 3 for each in findings)
+    assert len(json.loads(doctor.told_of_files(findings, "json"))["findings"]) == len(findings) > 0

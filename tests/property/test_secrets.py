@@ -27,7 +27,7 @@ from safe_vllm.preparing import prepare
 from safe_vllm.record import incidents
 from safe_vllm.record.incident import Earlier, Incident
 from safe_vllm.record.incident_making import Following, Material, incident_of
-from safe_vllm.verdict.evidence import Evidence, ProcessEnd
+from safe_vllm.verdict.evidence import Advised, Evidence, ProcessEnd
 
 MACHINE = str(Path(__file__).parents[1] / "golden/machines/gb200-4-flashinfer-0.6.12.json")
 PROFILE = """
@@ -159,7 +159,9 @@ def soaked(
         Evidence(at, line, "root" if at == 1 else "echo", "x", fault="hang", process=line)
         for at, line in enumerate(lines, 1)
     )
-    verdict = replace(base.verdict, reason=first, evidence=roots, advice=tuple(lines), backend=first, cache=first)
+    verdict = replace(
+        base.verdict, reason=first, evidence=roots, advised=tuple(map(Advised, lines)), backend=first, cache=first
+    )
     variables = {name: value for name, value in environment.items() if name != "OUR_SECRET"}
     return replace(
         base,

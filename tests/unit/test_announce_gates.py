@@ -44,7 +44,7 @@ def test_memory_that_is_held_is_told_with_its_holders() -> None:
 
 def test_memory_without_a_holder_says_so() -> None:
     (_, line) = gate_lines.memory_held(50, BEFORE, [GpuMemory("b", 1, 0, 143_771)])
-    assert line.endswith("NVML names nobody who holds it")
+    assert line.endswith("the driver names nobody who holds it")
 
 
 def test_a_port_that_was_free_at_once_is_nothing_to_speak_of() -> None:

@@ -16,7 +16,8 @@ Thread 1 (active): "MainThread"
 def test_processes_at_the_same_place_share_their_frames() -> None:
     taken = [(11, "VLLM::Worker_TP0", TEXT), (12, "VLLM::Worker_TP1", TEXT)]
     assert stacks(taken, 3, "") == [
-        "it hangs; stacks of 2 of its 3 processes, innermost frame first:",
+        "vLLM hangs, and is ended now",
+        "  stacks of 2 of its 3 processes, innermost frame first:",
         "  VLLM::Worker_TP0 (11), VLLM::Worker_TP1 (12)",
         "    synchronize (torch/cuda/streams.py:235)",
         "    execute_model (vllm/v1/worker/gpu_worker.py:700)",
@@ -26,12 +27,13 @@ def test_processes_at_the_same_place_share_their_frames() -> None:
 def test_a_deep_stack_is_cut_at_its_outer_end() -> None:
     deep = 'Thread 1 (active): "MainThread"\n' + "".join(f"    f{number} (x.py:1)\n" for number in range(50))
     lines = stacks([(1, "vllm", "\n" + deep)], 1, "")
-    assert len(lines) == 2 + FRAMES
-    assert lines[2] == "    f0 (x.py:1)"
+    assert len(lines) == 3 + FRAMES
+    assert lines[3] == "    f0 (x.py:1)"
 
 
 def test_what_is_not_known_is_said_with_its_reason() -> None:
     assert stacks([], 4, "py-spy is not installed") == [
-        "it hangs; no stacks of its 4 processes: py-spy is not installed"
+        "vLLM hangs, and is ended now",
+        "  no stacks of its 4 processes: py-spy is not installed",
     ]
     assert blind("why") == ["hangs in service will not be noticed: why"]

@@ -101,6 +101,13 @@ def test_seconds_to_ready_are_those_of_the_attempt_that_serves() -> None:
     assert value(picture(BEGUN, READY, DIED, DOWN, AGAIN), "seconds_to_ready") is None
 
 
+def test_a_launch_that_has_ended_is_not_degraded_any_more() -> None:
+    ends = event("launch-ended", status=0, reason="asked to stop")
+    below = picture(BEGUN, DIED, DOWN, AGAIN)
+    assert [value(below, "degraded"), value(below.after(ends), "degraded")] == [1.0, 0.0]
+    assert value(below.after(ends), "degraded_since_timestamp_seconds") is None
+
+
 def test_degraded_says_since_when() -> None:
     assert value(picture(BEGUN), "degraded") == 0.0
     assert value(picture(BEGUN), "degraded_since_timestamp_seconds") is None

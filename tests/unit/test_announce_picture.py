@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import reduce
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from safe_vllm.announce.picture import RECENT, Picture
+from doc_tables import plain, rows
+
+from safe_vllm.announce.picture import RECENT, VERSION, Picture, State, facts
 
 STARTED = {
     "event": "launch-started",
@@ -116,3 +123,69 @@ def test_an_event_that_nobody_knows_changes_nothing_but_the_time() -> None:
         event("of-the-future", "t9")
     )
     assert picture(event("of-the-future", "t9")).updated_at == "t9"
+
+
+# The table in docs/status.md
+
+TABLE = {plain(name): (type_, meaning) for name, type_, meaning in rows("status.md", "field")}
+FAULTS = {"fault": str, "phase": str, "times": int}
+"""The counted faults are told in another form than they are kept in."""
+WORDS = {str: "string", int: "integer", float: "seconds", bool: "boolean"}
+"""How the table calls the types; no number but a duration has a fraction."""
+
+
+def documented(holder: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every field, with those of the objects in it, and what the table calls its type."""
+    for name, hint in holder.items():
+        word, inner = described(name, hint)
+        yield within + name, word
+        if inner:
+            yield from documented(inner, f"{within}{name}{'[]' if word.startswith('list') else ''}.")
+
+
+def described(name: str, hint: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return what the table calls a type, and the fields of the object that it may be."""
+    if get_origin(hint) in (Union, UnionType):
+        [real] = [one for one in get_args(hint) if one is not NoneType]
+        word, inner = described(name, real)
+        return f"{word} or null", inner
+    if get_origin(hint) is tuple:
+        word, inner = described("", get_args(hint)[0])
+        return f"list of {word}s", inner
+    if is_dataclass(hint):
+        return "object", get_type_hints(hint)
+    if hint is str and name.endswith(("_at", "since")):
+        return "time", {}
+    if get_origin(hint) is Literal:
+        return "string", {}
+    return ("object", {}) if isinstance(get_origin(hint), type) else (WORDS[hint], {})
+
+
+def every_field() -> dict[str, str]:
+    """Return what the code says of the fields, under the names of the table."""
+    hints = {**get_type_hints(Picture), "faults": tuple[str, ...]}
+    found = {"v": "integer", **dict(documented(hints))}
+    faults = {f"faults[].{name}": word for name, word in documented(FAULTS)}
+    return {**found, "faults": "list of objects", **faults}
+
+
+def test_the_table_of_fields_has_each_of_them_with_its_type_and_no_other() -> None:
+    assert {name: type_ for name, (type_, _) in TABLE.items()} == every_field()
+
+
+def test_the_table_is_about_what_is_really_told() -> None:
+    told = facts(picture(ended(1, "as-asked", "t1"), event("step", "t2", rung="triton", reason="a fault")))
+    assert set(told) == {name for name in TABLE if not re.search(r"[.[]", name)}
+    for name, inner in {
+        "degraded.": told["degraded"],
+        "recent[].": told["recent"][0],
+        "faults[].": told["faults"][0],
+    }.items():
+        assert {f"{name}{key}" for key in inner} == {field for field in TABLE if field.startswith(name)}
+    assert json.loads(json.dumps(told))["v"] == VERSION
+    assert TABLE["v"][1].endswith(f": {VERSION}")
+
+
+def test_the_table_names_every_state_and_how_many_attempts_are_kept() -> None:
+    assert re.findall(r"`([a-z-]+)`", TABLE["state"][1]) == list(get_args(State))
+    assert f" {RECENT} ended attempts" in TABLE["recent"][1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
+import pytest
+
 from safe_vllm.announce.picture import Picture, facts
 from safe_vllm.announce.standing import run_lines
 
@@ -72,14 +74,34 @@ def test_an_ended_attempt_says_of_what_it_died_and_where_the_report_is() -> None
     )
 
 
-def test_a_launch_that_has_ended_or_was_killed_is_not_running() -> None:
-    end = {"event": "launch-ended", "time": "2026-03-01T11:59:00.000Z", "status": 70, "reason": "no rung is left"}
-    ended = shown(READY, end, is_alive=False)
-    assert "not running" in ended
-    assert "ended with status 70 2026-03-01 11:59:00 UTC (1 min ago): no rung is left" in ended
+ENDED = {"event": "launch-ended", "time": "2026-03-01T11:59:00.000Z", "status": 70, "reason": "no rung is left"}
+
+
+def test_a_launch_that_has_ended_says_when_with_which_status_and_what_it_was() -> None:
+    assert shown(READY, DIED, ENDED, is_alive=False).splitlines() == [
+        "not running: it ended with status 70, 2026-03-01 11:59:00 UTC (1 min ago): no rung is left",
+        "  it was a model, vLLM 0.32.0, profile b200, process 7, started 2026-03-01 09:00:00 UTC (3 h ago)",
+        "  ladder: as-asked → [triton]",
+        "  it was degraded to triton: as-asked died here",
+        "  attempt 1 at triton ended after 2 h: illegal-memory-access in serving, suspect moe",
+    ]
+
+
+@pytest.mark.parametrize("events", [(READY, ENDED), (READY,)], ids=["ended", "killed"])
+def test_what_does_not_run_is_not_said_to_serve_or_to_be_degraded_now(events: tuple[dict[str, Any], ...]) -> None:
+    text = shown(*events, is_alive=False)
+    assert not [now for now in ("DEGRADED", "serving", "ready since", "way back", "costs") if now in text]
+
+
+def test_a_launch_that_was_killed_says_where_it_was_and_when_it_last_told() -> None:
     killed = shown(READY, is_alive=False)
-    assert "it was killed at rung triton, and last told of 2026-03-01 09:10:00 UTC (3 h ago)" in killed
-    assert "ready since" not in killed
+    assert "not running: it was killed at rung triton, and last told of 2026-03-01 09:10:00 UTC (3 h ago)" in killed
+
+
+def test_a_launch_that_was_only_observed_says_so_afterwards_too() -> None:
+    observed = {**STARTED, "observes_only": True}
+    assert "it was only observed: nothing was changed" in shown(observed, ENDED, is_alive=False)
+    assert "only observed: nothing is changed" in shown(observed)
 
 
 def test_what_another_version_wrote_is_shown_as_far_as_it_can_be() -> None:

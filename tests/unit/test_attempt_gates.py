@@ -82,6 +82,7 @@ def test_p9_a_stop_ends_the_wait_also_when_the_question_hangs(loop: Loop, never:
 
     with pytest.raises(StopAsked):
         wait(loop, question, bool, limit_s=60)
+    assert not never.is_set()
 
 
 def test_p9_a_stop_between_two_questions_ends_the_wait(loop: Loop) -> None:

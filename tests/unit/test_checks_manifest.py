@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,6 @@ from safe_vllm.checks import manifest
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.manifest_pods import containers, size
 from safe_vllm.checks.manifest_probes import ladder_s
-from safe_vllm.errors import Trouble
-from safe_vllm.machine import manifest_files
 
 Change = Callable[[Document, Document], object]
 """Changes a pod and its container."""
@@ -105,7 +102,7 @@ WRONG = [
     (without_mount("/var/cache/safe-vllm"), "manifest-writable", "warning", "HOME (/var/cache/safe-vllm)"),
     (lambda _, container: container["volumeMounts"][1].update(readOnly=True), "manifest-writable", "warning", "HOME"),
     (env("HF_HOME", "/models"), "manifest-writable", "warning", "HF_HOME (/models)"),
-    (without_mount("/var/lib/safe-vllm"), "manifest-state", "warning", "is in no volume"),
+    (without_mount("/var/lib/safe-vllm"), "manifest-state", "warning", "is in no volume that can be written"),
     (env("SAFE_VLLM_STATE_DIR", ""), "manifest-state", "note", "is not set"),
     (of_pod("enableServiceLinks", True), "manifest-links", "note", "is not false"),
     (env("HF_TOKEN", "hf_abcdefghijklmnop"), "manifest-secrets", "warning", "HF_TOKEN"),
@@ -202,7 +199,7 @@ def test_of_two_volumes_the_deeper_one_holds_a_place() -> None:
     changes = [lambda _, container: container["volumeMounts"].append(deeper)]
     assert found(*changes) == found()
     (new,) = [each for each in found(*changes, env("SAFE_VLLM_STATE_DIR", "/var/lib/safe-vllm/sub")) if each.counts]
-    assert new.what.endswith("/var/lib/safe-vllm/sub is in no volume")
+    assert new.what.endswith("/var/lib/safe-vllm/sub is in no volume that can be written")
 
 
 def test_secrets_in_a_command_are_not_repeated() -> None:
@@ -262,31 +259,3 @@ def test_whatever_stands_in_the_place_of_something_the_checks_come_to_an_end(
         inner = inner[key]
     inner[way[-1]] = thing
     assert manifest.checked(whole)
-
-
-def test_several_documents_and_files_are_read_with_their_comments(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    first.write_text("# a\n%YAML 1.2\n---\na: 1\n--- # next\nb: |\n  --- no end\n---\n# nothing\n---\n\n")
-    second.write_text("\ufeffc: on\r\n...\r\n---\r\n- d\r\n")
-    assert manifest_files.read([str(first), str(second)]) == [{"a": 1}, {"b": "--- no end\n"}, {"c": "on"}, ["d"]]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a: 1\n---\nb: [\n", "manifest.yaml:4: "),
-        (b"image: {{ .Values.image }}\n", "is a template"),
-        (b"\0", "is no manifest"),
-    ],
-)
-def test_what_cannot_be_read_is_told_with_its_place(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "manifest.yaml"
-    path.write_bytes(content)
-    with pytest.raises(Trouble) as caught:
-        manifest_files.read([str(path)])
-    assert message in caught.value.message
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Trouble, match="cannot be read: no such file"):
-        manifest_files.read([str(tmp_path / "absent")])

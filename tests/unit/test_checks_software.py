@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from cases import B200, MACHINE, case, found, levels, told
 
 from safe_vllm.checks import flashinfer, software
 from safe_vllm.checks.known_faults import known_faults
+from safe_vllm.commands import doctor
+from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Ladder, Plan, Rung
 
 
@@ -119,12 +122,55 @@ def test_a_flashinfer_that_vllm_asks_for_and_that_is_not_there_is_a_warning() ->
     assert text.endswith("pip install flashinfer-python==0.6.12")
 
 
-def test_why_a_launch_would_not_start_at_the_top_is_a_warning() -> None:
-    ladder = Ladder((Rung("as-asked", ()), Rung("triton", ())))
-    plan = Plan("gb200", "", ladder, entry=1, entry_because="known illegal memory access (vllm#46861)")
-    assert told(known_faults, case("m", plan=plan))[0][1].startswith("known illegal memory access (vllm#46861)")
-    assert levels(known_faults, case("m", plan=plan)) == ["warning"]
-    assert levels(known_faults, case("m", plan=replace(plan, entry_because=None))) == ["ok"]
+RECORDED = Path(__file__).parents[1] / "golden" / "machines" / "gb200-4-flashinfer-0.6.12.json"
+QWEN = "Qwen/Qwen3-30B-A3B"
+
+
+def known(*words: str, profile: str | None = None, **options: Any) -> tuple[str, str, str, str]:
+    """Return what is said of known faults where bf16 experts are known to fail, for these words and options."""
+    what = doctor.examined(Intent(words, machine=str(RECORDED), profile=profile, **options))
+    [finding] = found(known_faults, what)
+    return finding.level, finding.what, finding.why, finding.do
+
+
+def test_a_known_fault_that_the_launch_avoids_is_a_note() -> None:
+    level, what, why, do = known(QWEN)
+    assert (level, what.partition(":")[0]) == ("note", "starts at triton, not at the top")
+    assert "illegal memory access in MoE autotune (vllm#46861)" in why
+    assert do == "upgrade: fixed in FlashInfer 0.6.16 and vLLM 0.27"
+    assert known(QWEN, start_at="triton")[0] == "note"
+    assert known(QWEN, pins=frozenset({"moe-backend"}))[0] == "note"
+
+
+@pytest.mark.parametrize("words", [("--moe-backend", "triton"), ("--no-enable-flashinfer-autotune",)])
+def test_a_known_fault_that_the_operators_own_words_avoid_is_none(words: tuple[str, ...]) -> None:
+    assert known(QWEN, *words)[:2] == ("ok", "none for this command")
+
+
+def test_a_known_fault_that_the_profile_avoids_is_none(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ndescription: d\nmoe_backend: triton\nladder:\n- rung: as-asked\n- rung: no-autotune\n"
+    )
+    assert known(QWEN, profile=str(tmp_path / "mine.yaml"))[:2] == ("ok", "none for this command")
+    assert known(QWEN, profile=str(tmp_path / "mine.yaml"), observes_only=True)[0] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("options", "because"),
+    [
+        ({"observes_only": True}, "--observe-only changes nothing"),
+        ({"start_at": "as-asked"}, "starts at as-asked: --start-at asks for it"),
+        ({"pins": frozenset({"moe-backend", "autotune"})}, "triton, which would avoid it, is left out: it would"),
+    ],
+)
+def test_a_known_fault_that_the_launch_meets_is_a_warning_that_says_why(options: dict[str, Any], because: str) -> None:
+    level, what, why, do = known(QWEN, **options)
+    assert (level, why[: len(because)]) == ("warning", because)
+    assert "illegal memory access in MoE autotune (vllm#46861)" in what
+    assert do == "let it start at triton, or upgrade: fixed in FlashInfer 0.6.16 and vLLM 0.27"
+
+
+def test_without_a_plan_nothing_is_said_of_known_faults() -> None:
     assert levels(known_faults, case("m", no_plan="a profile is wrong")) == []
 
 

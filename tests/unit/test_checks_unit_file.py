@@ -124,6 +124,7 @@ def test_one_line_in_a_drop_in_is_found(changes: list[str], expected: tuple[str,
         ["TimeoutStopSec=1min 31s"],
         ["KillMode=control-group", "KillMode=mixed"],
         ["KillSignal=SIGINT"],
+        ["KillSignal=2"],
         ["WatchdogSec=10"],
         ["RestartSec=10"],
         ["TimeoutStartSec=20"],
@@ -196,8 +197,14 @@ def test_what_is_wrong_with_the_restarts_is_not_called_fine_beside_it() -> None:
         assert "ok" not in [finding.level for finding in findings if finding.name == "unit-restart"]
 
 
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "\u00b2", "-1", "x", ""])
+def test_a_number_that_is_none_or_too_large_does_not_end_the_check(number: str) -> None:
+    names = ("StartLimitBurst", "LimitNOFILE", "TasksMax", "TimeoutStopSec", "WatchdogSec")
+    assert all(level != "problem" for _, level, _ in told(*(f"{name}={number}" for name in names)))
+
+
 def test_a_unit_without_a_command_or_with_two_is_refused() -> None:
-    assert ("command", "problem", "there is no ExecStart") in told("ExecStart=")
+    assert told("ExecStart=") == [("command", "problem", "there is no ExecStart")]
     assert ("command", "problem", "there are several ExecStart") in told("ExecStart=/opt/v/bin/safe-vllm serve m")
 
 

@@ -106,6 +106,19 @@ def test_a_place_that_may_not_be_looked_into_is_told_and_fatal_only_where_it_was
         forget(f"{tmp_path}/system", [])
 
 
+@pytest.mark.parametrize("wanted", [[], [FIRST], [FIRST, SECOND]])
+def test_what_is_not_found_is_not_called_unknown_while_a_place_may_not_be_looked_into(
+    tmp_path: Path, wanted: list[str]
+) -> None:
+    if len(wanted) > 1:
+        remember(tmp_path / "xdg" / "safe-vllm")
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "remembered").touch()
+    with pytest.raises(Trouble, match="system: cannot be looked into: not a directory; run it as the user"):
+        forget(None, wanted, {"XDG_STATE_HOME": f"{tmp_path}/xdg"}, tmp_path / "system")
+    assert len(wanted) < 2 or files_in(tmp_path / "xdg" / "safe-vllm") == {f"{FIRST}.json"}
+
+
 def test_programs_get_an_object(tmp_path: Path) -> None:
     remember(tmp_path)
     remember(tmp_path, SECOND).directory.joinpath("remembered", f"{SECOND}.json").write_bytes(b"")  # type: ignore[union-attr]

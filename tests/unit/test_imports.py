@@ -18,16 +18,17 @@ VALUES = (
 )
 MAY_IMPORT = {
     "errors": "",
+    "atomic": "",
     "versions": "",
     "data": "errors",
     "plan": "machine.facts errors versions",
-    "machine": "errors data",
+    "machine": "errors data atomic",
     "verdict": "errors versions",
     "policy": "machine.levels plan.ladder plan.intent verdict.evidence errors",
-    "checks": "machine.facts machine.condition plan errors",
+    "checks": "machine.facts machine.condition plan errors early",
     "attempt": "early machine.levels plan.command plan.endpoint plan.intent "
     "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
-    "record": f"{VALUES} plan machine.cores patience",
+    "record": f"{VALUES} plan machine.cores verdict.xids patience atomic",
     "announce": f"{VALUES} plan.explain record.events checks.finding",
     "preparing": "errors known plan machine record attempt.child patience",
     "launcher": "plan.intent plan.endpoint plan.veil attempt record announce preparing launch",

@@ -8,24 +8,27 @@ from pathlib import Path
 import pytest
 
 from incident_cases import GB200, autotune_fault, hang_at_start, segfault_in_service
+from safe_vllm import known
 from safe_vllm.launch.autopsy import advised_anew
 from safe_vllm.machine.cores import CoreFile, Cores
 from safe_vllm.plan.command import Command
+from safe_vllm.plan.grammar import FLAGS
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import LeftOut, Rung
 from safe_vllm.preparing import prepare
 from safe_vllm.record import incidents
-from safe_vllm.record.incident import Core, Earlier, Incident, LogLine
-from safe_vllm.record.incident_advice import Running, useful
+from safe_vllm.record.incident import Earlier, Incident, LogLine
+from safe_vllm.record.incident_advice import Running
 from safe_vllm.record.incident_collapse import collapsed, without_clients
 from safe_vllm.record.incident_making import Following, Material, incident_of
 from safe_vllm.record.incident_short import shortened
 from safe_vllm.record.incident_text import markdown
+from safe_vllm.record.shape_table import MORE
 from safe_vllm.verdict.advice import MOST_SHOWN
-from safe_vllm.verdict.evidence import GpuEvent, ProcessEnd
+from safe_vllm.verdict.evidence import Advised, GpuEvent, ProcessEnd
 
 NO_TUNING = "--no-enable-flashinfer-autotune avoids the tuner, which helped others"
-FAULTHANDLER = "set PYTHONFAULTHANDLER=1 and ulimit -c unlimited for the next start, to learn where the process crashed"
+CORE, GPU_CORE, STACKS = (Advised(made, makes=made) for made in ("process", "gpu", "stacks"))
 
 
 def text_of(found: Material) -> str:
@@ -36,16 +39,18 @@ def summary(found: Material) -> list[str]:
     return [line for line in text_of(found).splitlines() if line.startswith("- **")]
 
 
-def advice(
-    texts: list[str],
-    words: str = "m",
-    cores: tuple[Core, ...] = (),
-    *,
-    has_stacks: bool = False,
-    variables: dict[str, str] | None = None,
-) -> list[str]:
-    running = Running(tuple(words.split()), variables or {})
-    return list(useful(texts, running, cores, "/venv/bin/python", has_stacks=has_stacks))
+def advice(*cores: CoreFile, stacks: tuple[tuple[int, str, str], ...] = ()) -> tuple[str, ...]:
+    found = hang_at_start()
+    installation = replace(found.machine.installation, python="/venv/bin/python")
+    return incident_of(
+        replace(
+            found,
+            verdict=replace(found.verdict, advised=(CORE, GPU_CORE, STACKS)),
+            machine=replace(found.machine, installation=installation),
+            cores=Cores(cores),
+            stacks=stacks,
+        )
+    ).death.advice
 
 
 # Words
@@ -161,50 +166,65 @@ def test_the_same_command_is_not_printed_twice() -> None:
 # Advice
 
 
-@pytest.mark.parametrize(
-    ("text", "words", "variables"),
-    [
-        (NO_TUNING, "m --no-enable-flashinfer-autotune", {}),
-        (NO_TUNING, "m --kernel-config.enable_flashinfer_autotune=false", {}),
-        ("where X is in use: --moe-backend triton served where flashinfer crashed", "m --moe-backend=triton", {}),
-        ("--attention-backend TRITON_ATTN helped others", "m --attention_backend TRITON_ATTN", {}),
-        ("--enforce-eager helped where a fault was bound to CUDA graphs", "--enforce-eager m", {}),
-        ("leave out --enforce-eager if it is set: x", "m", {}),
-        ("NCCL_P2P_DISABLE=1 avoids direct access", "m", {"NCCL_P2P_DISABLE": "1"}),
-    ],
-)
-def test_what_is_in_effect_already_is_no_advice(text: str, words: str, variables: dict[str, str]) -> None:
-    assert advice([text], words, variables=variables) == []
+TUNER = Advised("x", sets=("--no-enable-flashinfer-autotune",), needs_tuning=True)
+TRITON = Advised("x", sets=("--moe-backend triton",))
+EAGER, NOT_EAGER = Advised("x", sets=("--enforce-eager",)), Advised("x", leaves_out="--enforce-eager")
+NO_P2P = Advised("x", sets=("NCCL_P2P_DISABLE=1", "NCCL_DEBUG=INFO"))
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "variables"),
+    ("advised", "words", "variables"),
     [
-        (NO_TUNING, "m", {}),
-        ("--moe-backend triton served where flashinfer crashed", "m --moe-backend marlin", {}),
-        ("--enforce-eager helped where a fault was bound to CUDA graphs", "m -- --enforce-eager", {}),
-        ("leave out --enforce-eager if it is set: x", "m --enforce-eager", {}),
-        ("NCCL_P2P_DISABLE=1 avoids direct access", "m", {"NCCL_P2P_DISABLE": "0"}),
-        ("lower --max-num-seqs or --max-cudagraph-capture-size", "m --max-num-seqs 8", {}),
+        (TUNER, "m --no-enable-flashinfer-autotune", {}),
+        (TUNER, "m --kernel-config.enable_flashinfer_autotune=false", {}),
+        (TRITON, "m --moe-backend=triton", {}),
+        (Advised("x", sets=("--attention-backend TRITON_ATTN",)), "m --attention_backend TRITON_ATTN", {}),
+        (EAGER, "--enforce-eager m", {}),
+        (EAGER, "--enforce m", {}),
+        (NOT_EAGER, "m", {}),
+        (NO_P2P, "m", {"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}),
     ],
 )
-def test_what_is_not_in_effect_is_advice(text: str, words: str, variables: dict[str, str]) -> None:
-    assert advice([text], words, variables=variables) == [text]
+def test_what_is_in_effect_already_is_no_advice(advised: Advised, words: str, variables: dict[str, str]) -> None:
+    assert Running(tuple(words.split()), variables).has_effect_of(advised)
+
+
+@pytest.mark.parametrize(
+    ("advised", "words", "variables"),
+    [
+        (TUNER, "m", {}),
+        (TRITON, "m --moe-backend marlin", {}),
+        (TRITON, "m --no-enable-flashinfer-autotune", {}),
+        (EAGER, "m -- --enforce-eager", {}),
+        (NOT_EAGER, "m --enforce-eager", {}),
+        (NO_P2P, "m", {"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "TRACE"}),
+        (Advised("lower --max-num-seqs"), "m --max-num-seqs 8", {}),
+    ],
+)
+def test_what_is_not_in_effect_is_advice(advised: Advised, words: str, variables: dict[str, str]) -> None:
+    assert not Running(tuple(words.split()), variables).has_effect_of(advised)
+
+
+def test_every_flag_that_advice_names_is_one_that_can_be_looked_for() -> None:
+    named = {setting.split()[0] for one in known.advice() for setting in (*one.sets, one.leaves_out or "--dtype")}
+    flags = {**FLAGS, **MORE}
+    assert {name for name in named if name.startswith("--")} <= {*flags, *(flag.negative for flag in flags.values())}
 
 
 def test_advice_to_make_a_core_file_gives_way_to_how_the_one_that_there_is_can_be_opened() -> None:
-    process, gpu = Core("/srv/core 1", 1, "process"), Core("/srv/g.nvcudmp", 1, "gpu")
-    assert advice([FAULTHANDLER], cores=(process,)) == [
-        "open the core file, which shows where the process crashed: gdb /venv/bin/python '/srv/core 1'"
-    ]
-    [opened, kept] = advice([FAULTHANDLER], cores=(gpu,))
-    assert "cuda-gdb -ex 'target cudacore /srv/g.nvcudmp'" in opened and kept == FAULTHANDLER
+    process, gpu = CoreFile("/srv/core 1", 1, "process"), CoreFile("/srv/g.nvcudmp", 1, "gpu")
+    assert advice(process, replace(process, path="/srv/core 2")) == (
+        "open the core file, which shows where the process crashed: gdb /venv/bin/python '/srv/core 1'",
+        "gpu",
+        "stacks",
+    )
+    opened, *kept = advice(gpu)
+    assert "cuda-gdb -ex 'target cudacore /srv/g.nvcudmp'" in opened and kept == ["process", "stacks"]
 
 
 def test_advice_to_take_stacks_is_given_only_where_there_are_none() -> None:
-    text = "py-spy dump of the worker processes shows what a server that stands still is waiting for"
-    assert advice([text]) == [text]
-    assert advice([text], has_stacks=True) == []
+    assert advice() == ("process", "gpu", "stacks")
+    assert advice(stacks=((1, "VLLM::Worker", "x"),)) == ("process", "gpu")
 
 
 def test_advice_that_the_next_attempt_follows_is_said_to_be_tried() -> None:

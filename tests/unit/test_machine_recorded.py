@@ -10,7 +10,7 @@ import pytest
 
 from safe_vllm.errors import Trouble
 from safe_vllm.machine.facts import CudaLibrary, Gpu, Installation, Machine, ModelShape, Surface
-from safe_vllm.machine.recorded import as_json, parse, read, read_with_model
+from safe_vllm.machine.recorded import NAMELESS, as_json, parse, read, read_with_model
 
 FILES = Path(__file__).parents[1] / "golden" / "machines"
 BARE = '{"version": 1, "architecture": "x86_64"'
@@ -156,7 +156,7 @@ def test_a_mistake_is_told_with_its_place_and_what_to_do(text: str, message: str
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Trouble, match=r"none\.json: cannot be read: No such file or directory; name a file"):
+    with pytest.raises(Trouble, match=r"none\.json: there is no such file; `safe-vllm --output json doctor"):
         read(str(tmp_path / "none.json"))
     (tmp_path / "odd.json").write_bytes(b"\xff")
     with pytest.raises(Trouble, match=r"odd\.json: cannot be read: not UTF-8 text; name a file"):
@@ -206,7 +206,7 @@ def test_a_model_that_is_not_recorded_is_looked_for_here(tmp_path: Path) -> None
 def test_a_recorded_model_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"num_attention_heads": 6}')
     path = str(FILES / "b200-1.json")
-    assert read_with_model(path, (str(tmp_path),), {}) == read(path)
+    assert read_with_model(path, (str(tmp_path),), {}).model == read(path).model
 
 
 def record(place: Path, **facts: object) -> str:
@@ -234,9 +234,9 @@ def test_another_model_than_the_recorded_one_is_looked_for_here(tmp_path: Path) 
     assert other.model_note.endswith("the config.json on this machine counts")
 
 
-def test_a_record_without_a_models_name_is_one_of_the_model_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_record_without_a_models_name_is_taken_for_the_model_that_is_asked_for_and_says_so(tmp_path: Path) -> None:
     found = read_with_model(record(tmp_path), ("org/b",), {})
-    assert (found.model, found.model_note) == (ModelShape(experts=8), None)
+    assert (found.model, found.model_note) == (ModelShape(experts=8), NAMELESS)
 
 
 def test_a_command_that_hides_its_model_is_told_to_be_uncertain(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_tables import plain, rows
 
 from safe_vllm.commands import plan as planning
+from safe_vllm.errors import Trouble
 from safe_vllm.plan.intent import Intent
 from safe_vllm.preparing import Prepared, prepare
 
@@ -125,3 +127,49 @@ def test_the_directory_of_our_caches_is_named(tmp_path: Path) -> None:
     prepared = replace(prepared, plan=replace(prepared.plan, caches="/state/caches/1", entry=1))
     assert "caches: those in /state/caches/1, with which no-autotune held" in planning.told(prepared, "text")
     assert json.loads(planning.told(prepared, "json"))["caches"] == "/state/caches/1"
+
+
+def test_a_record_that_does_not_name_its_model_is_told_of(tmp_path: Path) -> None:
+    note = (
+        "note: the record does not name its model (model_name): what it says of one is taken for the one that is asked"
+    )
+    assert plan_of(tmp_path, "m", model=MODEL).count(f"{note} for\n") == 1
+    assert note not in plan_of(tmp_path, "m", model=MODEL, model_name="m")
+    assert note not in plan_of(tmp_path, "--port", "8000")  # it says nothing of a model
+    found = json.loads(plan_of(tmp_path, "m", model=MODEL, output="json"))
+    assert [each for each in found["notes"] if note.removeprefix("note: ") in each]
+
+
+def test_a_record_of_another_model_is_told_of(tmp_path: Path) -> None:
+    note = f"note: {tmp_path}/record.json describes the model org/a, not m: nothing of it is recorded\n"
+    assert plan_of(tmp_path, "m", model=MODEL, model_name="org/a").count(note) == 1
+
+
+def test_a_record_that_is_not_there_is_told_of_with_the_command_that_makes_one(tmp_path: Path) -> None:
+    path = tmp_path / "gb200.json"
+    with pytest.raises(Trouble) as caught:
+        planning.prepared(Intent(("m",), machine=str(path)))
+    recording = "`safe-vllm --output json doctor MODEL … > FILE` records a machine"
+    assert (str(caught.value), caught.value.status) == (f"{path}: there is no such file; {recording}", 2)
+
+
+def test_without_vllm_the_way_to_plan_for_another_machine_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Trouble) as caught:
+        planning.prepared(Intent(("m",), vllm=("/nowhere/vllm",)))
+    assert caught.value.status == 127
+    assert str(caught.value).startswith("no command '/nowhere/vllm' was found; install vLLM, ")
+    assert str(caught.value).endswith(
+        "; or plan for another machine with --machine FILE, which `safe-vllm --output json doctor MODEL … > FILE` "
+        "records there"
+    )
+    (tmp_path / "vllm").touch(mode=0o644)
+    with pytest.raises(Trouble) as caught:
+        planning.prepared(Intent(("m",), vllm=(str(tmp_path / "vllm"),)))
+    assert (caught.value.status, "--machine" in str(caught.value)) == (126, False)
+
+
+def test_the_object_has_the_fields_that_the_document_lists(tmp_path: Path) -> None:
+    found = json.loads(plan_of(tmp_path, "m", output="json", model=MODEL))
+    for first, written in (("field", found), ("field of a rung", found["rungs"][0])):
+        listed = [name for cell, *_ in rows("planning.md", first) for name in plain(cell).split(", ")]
+        assert sorted(listed) == sorted(written)

@@ -9,7 +9,7 @@ import pytest
 
 from safe_vllm.plan.ladder import RUNG_NAMES, Ladder, Rung
 from safe_vllm.policy.descent import Budget, End, Next, Past, after
-from safe_vllm.verdict.evidence import Action, Verdict
+from safe_vllm.verdict.evidence import Action, Advised, Verdict
 
 MINUTE, HOUR = 60.0, 3600.0
 LADDER = Ladder(tuple(Rung(name, ("model", name)) for name in RUNG_NAMES))
@@ -223,7 +223,9 @@ H32 = 32 * HOUR
         ),
         # suspects
         pytest.param(
-            [never_ready(**known("moe"))], To(TRITON, "next rung that answers a fault of moe"), id="moe: triton at once"
+            [never_ready(**known("moe"))],
+            To(TRITON, "next rung that helps against a fault of moe"),
+            id="moe: triton at once",
         ),
         pytest.param([never_ready(suspect="moe")], To(NO_TUNE), id="a suspect that is a guess points nowhere"),
         pytest.param([never_ready(**known("unknown"))], To(NO_TUNE), id="nor does nobody"),
@@ -234,27 +236,31 @@ H32 = 32 * HOUR
         ),
         pytest.param(
             [never_ready(), never_ready(NO_TUNE), never_ready(TRITON, **known("autotune"))],
-            To(TRITON, "once more, because none below answers a fault of autotune: it died"),
+            To(TRITON, "once more, because none below helps against a fault of autotune: it died"),
             id="never upward: the same rung once",
         ),
         pytest.param(
             [refused(LESS), refused(NO_EP), never_ready(TRITON, **known("parallel"))],
-            To(TRITON, "once more, because none below answers"),
+            To(TRITON, "once more, because none below helps"),
             id="nor to a refused rung",
         ),
         pytest.param(
-            [never_ready(**known("all-reduce", advice=("turn it off", "upgrade")))] * 2,
-            End(70, "no rung is left that answers a fault of all-reduce: it died; what may help: turn it off; upgrade"),
+            [never_ready(**known("all-reduce", advised=(Advised("turn it off"), Advised("upgrade"))))] * 2,
+            End(
+                70,
+                "no rung is left that helps against a fault of all-reduce: it died; "
+                "what may help: turn it off; upgrade",
+            ),
             id="a suspect that no rung answers",
         ),
         pytest.param(
             [never_ready(**known("all-reduce")), never_ready(**known("sampler"))],
-            To(ASKED, "none below answers a fault of sampler"),
+            To(ASKED, "none below helps against a fault of sampler"),
             id="another suspect",
         ),
         pytest.param(
             [killed(), never_ready(**known("sampler"))],
-            To(ASKED, "none below answers a fault of sampler"),
+            To(ASKED, "none below helps against a fault of sampler"),
             id="another fault before",
         ),
         pytest.param(
@@ -357,7 +363,7 @@ def test_what_was_never_ready_proves_nothing_even_where_no_time_is_asked_for() -
 
 def test_a_suspect_is_looked_for_on_the_ladder_that_there_is() -> None:
     short = Ladder((LADDER.rungs[ASKED], LADDER.rungs[NO_TUNE]))
-    assert_follows([never_ready(**known("moe"))], To(ASKED, "none below answers a fault of moe"), BUDGET, short)
+    assert_follows([never_ready(**known("moe"))], To(ASKED, "none below helps against a fault of moe"), BUDGET, short)
     assert_follows([never_ready(**known("moe"))] * 2, End(70, "a fault of moe"), BUDGET, short)
 
 
@@ -390,4 +396,4 @@ def test_a_whole_launch_with_a_poisoned_cache_and_a_bad_kernel() -> None:
         rung, fresh = step.rung, step.fresh_caches
         steps.append((rung, fresh))
     assert steps == [(ASKED, True), (TRITON, True), (LESS, True), (NO_EP, True), (NO_EP, True)]
-    assert step == End(70, "no rung is left that answers a fault of moe: it died")
+    assert step == End(70, "no rung is left that helps against a fault of moe: it died")

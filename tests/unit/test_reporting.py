@@ -15,7 +15,7 @@ import pytest
 from safe_vllm.commands.forget import forget
 from safe_vllm.commands.forget import told as told_of_forgetting
 from safe_vllm.commands.status import places, report, told
-from safe_vllm.errors import Trouble
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.record.fingerprint import Fingerprint
 from safe_vllm.record.memory import Memory
 from safe_vllm.record.run_file import RunFile
@@ -241,3 +241,40 @@ def test_another_user_is_told_what_runs_and_which_folders_are_closed(enterable: 
     ]
     state.chmod(0o700)
     assert said_to_another_user(state) == f"{state}: cannot be looked into: permission denied"
+
+
+def why_not(state: Path, name: str) -> str:
+    with pytest.raises(Trouble) as said:
+        report(str(state), name, "text", {})
+    assert said.value.status == Status.USAGE
+    return str(said.value)
+
+
+def test_a_report_that_there_is_not_is_answered_with_those_that_there_are(tmp_path: Path) -> None:
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.json", b"{}")
+    said = "there is no report called 'nope'; give the name of one, or how it begins: "
+    assert why_not(tmp_path, "nope") == said + INCIDENT
+    for number in range(11):
+        file_in(tmp_path, f"incidents/20260302T0910{number:02}Z-hang/incident.json", b"{}")
+    assert why_not(tmp_path, "nope").endswith("20260302T091001Z-hang, and 2 more")
+
+
+def test_a_beginning_that_fits_several_reports_is_answered_with_these(tmp_path: Path) -> None:
+    for name in (INCIDENT, "20260301T091500Z-hang", "20260401T091500Z-hang"):
+        file_in(tmp_path, f"incidents/{name}/incident.json", b"{}")
+    said = "more than one report begins with '202603'; give more of its name: "
+    assert why_not(tmp_path, "202603") == f"{said}{INCIDENT}, 20260301T091500Z-hang"
+
+
+def test_what_is_no_report_but_known_otherwise_is_called_what_it_is(tmp_path: Path) -> None:
+    RunFile(tmp_path, "7-a").write(FACTS)
+    Memory(tmp_path, Fingerprint(KEY, {}), 14.0).note_held("triton", 1.0e9)
+    ending = f"; none was written yet in {tmp_path}; `safe-vllm status` alone tells what runs"
+    assert why_not(tmp_path, "7-a") == f"there is no report called '7-a', that is a launch{ending}"
+    fingerprint = "that is a fingerprint, for `safe-vllm forget`"
+    assert why_not(tmp_path, KEY[:4]) == f"there is no report called '0123', {fingerprint}{ending}"
+    assert why_not(tmp_path, "nope") == f"there is no report called 'nope'{ending}"
+
+
+def test_where_there_is_no_state_directory_a_report_is_not_looked_for_in_vain(tmp_path: Path) -> None:
+    assert why_not(tmp_path / "missing", "nope").endswith("no state directory here; give the --state-dir of the launch")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from safe_vllm.data.strict_yaml import read_data
@@ -181,6 +183,13 @@ def test_a_text_is_one_plain_sentence(entry: Advice) -> None:
     assert ". " not in entry.text.replace("no. ", "")
 
 
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.text)
+def test_a_text_that_begins_with_a_setting_says_what_it_sets(entry: Advice) -> None:
+    first = entry.text.split()[0]
+    assert bool(entry.sets) or not (first.startswith("--") or "=" in first)
+    assert all(re.fullmatch(r"--[a-z0-9-]+( \w+)?|[A-Z][A-Z0-9_]+=\S+", setting) for setting in entry.sets)
+
+
 def test_a_crash_in_the_tuner_gets_what_helped_against_that_very_crash() -> None:
     known = {"vllm": "0.23.0", "flashinfer": "0.6.12", "gpu": "NVIDIA B200", "compute_capability": "10.0"}
     advice = advised(verdict(suspect="autotune", backend="FLASHINFER_TRTLLM", **known), TABLE).advice
@@ -224,6 +233,12 @@ def test_an_entry_is_read() -> None:
     assert entry == Advice("try this", LINK, faults=("hang",), vllm="<0.27", fixed_in=(("vllm", "0.27"),))
 
 
+def test_what_shows_that_it_is_followed_comes_with_the_advice() -> None:
+    shows = {"sets": ["try", "this"], "leaves_out": "is", "needs_tuning": True, "makes": "gpu"}
+    [told] = advised(verdict(), parse({"advice": [{**ENTRY, **shows, "faults": ["illegal-memory-access"]}]})).advised
+    assert (told.sets, told.leaves_out, told.needs_tuning, told.makes) == (("try", "this"), "is", True, "gpu")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -245,6 +260,11 @@ def test_an_entry_is_read() -> None:
         ({"fixed_in": "0.27"}, "expected a mapping of vllm or flashinfer"),
         ({"fixed_in": {"torch": "2.9"}}, "expected a mapping of vllm or flashinfer"),
         ({"fixed_in": {"vllm": 0.27}}, "expected a version in quotes"),
+        ({"sets": ["--flag"]}, "the text does not name --flag"),
+        ({"leaves_out": "--flag"}, "the text does not name --flag"),
+        ({"sets": "this"}, "expected a list of strings"),
+        ({"needs_tuning": False}, "expected true"),
+        ({"makes": "noise"}, "noise is not one of process, gpu, stacks"),
         ({"colour": "red"}, r"advice\[1\].colour: unknown key"),
     ],
 )
@@ -264,6 +284,7 @@ def test_a_wrong_entry_is_refused_by_its_place(change: dict[str, object], messag
         {"advice": [], "more": []},
         {"advice": [{"faults": ["hang"]}]},
         {"advice": [{"text": "always"}]},
+        {"advice": [{"text": "always", "sets": ["always"], "needs_tuning": True, "makes": "gpu"}]},
         {"advice": [ENTRY, ENTRY]},
     ],
 )

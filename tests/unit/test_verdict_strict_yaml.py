@@ -33,6 +33,8 @@ def test_an_unmistakable_scalar_has_its_type(text: str, value: object) -> None:
         ("a: 1\nb: 2\na: 3\n", 'p.yaml:3: the key "a" is already in line 1'),
         ("x:\n  - {b: 1, b: 2}\n", 'p.yaml:2: the key "b" is already in line 2'),
         ("a: [1\n", "p.yaml:2: "),
+        ("a: !!bool x\n", "p.yaml: a value is not of its tag's kind"),
+        ("a: !!timestamp x\n", "p.yaml: a value is not of its tag's kind"),
         ("a: b: c\n", "p.yaml:1: "),
         ("a: !!python/object:os.system {}\n", "p.yaml:1: could not determine a constructor"),
         ("{[1]: 2}\n", "p.yaml:1: "),
@@ -78,6 +80,8 @@ def of_aliases(levels: int) -> str:
         ("[" * 100_000, "p.yaml:1: exceeded maximum nesting depth"),
         ("a: 1\na: 2\n", 'p.yaml:2: the key "a" is already in line 1'),
         ("a: [1\n", "p.yaml:2: "),
+        ("a: !!bool x\n", "p.yaml: a value is not of its tag's kind"),
+        ("a: !!timestamp x\n", "p.yaml: a value is not of its tag's kind"),
     ],
 )
 def test_what_is_too_deep_or_too_large_is_an_error_with_its_place(text: str, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from safe_vllm.announce.gate_lines import UNSEEN
 from safe_vllm.machine.facts import Installation
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference, ladder_line, variable_line
@@ -67,10 +68,14 @@ def way_back(plan: Plan, start_at: str | None) -> str | None:
     return f"upgrade, or try it with --start-at {names[0]}" if is_known else None
 
 
-def taken(place: Endpoint) -> list[str]:
-    """Say that somebody else already answers where vLLM shall."""
-    where = place.uds or f"{place.host}:{place.port}"
-    return [f"somebody already answers at {where}: this attempt is not asked for readiness; stop them, or use --port"]
+def taken(place: Endpoint, holder: str | None, command: str | None) -> list[str]:
+    """Say that somebody else already answers where vLLM shall, and who that is as far as it can be seen."""
+    where, way_out = (place.uds, "--uds") if place.uds else (f"{place.host}:{place.port}", "--port")
+    return [
+        f"somebody already answers at {where}: {holder or UNSEEN}; stop it, or give vLLM another {way_out}",
+        *([f"  its command: {_shortened(command)}"] if command else []),
+        "  this attempt is not asked whether it is ready: the answer would be that of the other server",
+    ]
 
 
 def ready(after_s: float, rung: Rung, note: str) -> list[str]:
@@ -95,7 +100,7 @@ def death(attempt: int, rung: Rung, seconds: float, observations: Observations, 
         f"  {named(verdict)}; {_ending(observations.leader_status)}",
     ]
     lines += [f"  {quoted(root, OUTPUT)}" for root in telling(verdict, 1) if root.text[-TELLING:] not in verdict.reason]
-    return lines + [f"  {advice}" for advice in verdict.advice]
+    return lines + [f"  what may help: {advice}" for advice in verdict.advice]
 
 
 def _ending(status: int | None) -> str:
@@ -135,12 +140,10 @@ def _shortened(text: str, limit: int = TEXT_LIMIT) -> str:
 def step(attempt: int, before: Rung, after: Rung, pause_s: float, reason: str, unread: frozenset[str]) -> list[str]:
     """Say what is tried next, and what is different about it."""
     when = f"in {pause_s:.0f} s" if pause_s >= 1 else "now"
-    if before == after:
-        return [f"attempt {attempt} starts {when} at {after.name} again: {reason}"]
-    return [
-        f"attempt {attempt} starts {when} at {after.name}; what changes:",
-        *(f"  {line}" for line in difference(before, after, unread)),
-    ]
+    changes = [f"  {line}" for line in difference(before, after, unread)]
+    if before.name == after.name:
+        return [f"attempt {attempt} starts {when} at {after.name} again: {reason}", *changes]
+    return [f"attempt {attempt} starts {when} at {after.name}; what changes:", *changes]
 
 
 def closing(status: int, reason: str) -> list[str]:

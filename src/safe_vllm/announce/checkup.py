@@ -25,7 +25,12 @@ def as_object(findings: Sequence[Finding], machine: object) -> dict[str, object]
 def _lines(finding: Finding) -> list[str]:
     lines = [f"{finding.level:<{WIDTH}}  {finding.name}: {finding.what}"]
     told = [("why", finding.why), ("do", finding.do)] if finding.level != "ok" else []
-    return lines + [f"{'':<{WIDTH}}    {name}: {text}" for name, text in told]
+    return [_on_one_line(line) for line in lines + [f"{'':<{WIDTH}}    {name}: {text}" for name, text in told]]
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text without what would break the line or move the cursor: a command may be a whole script."""
+    return "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in text)
 
 
 def _summary(findings: Sequence[Finding]) -> str:

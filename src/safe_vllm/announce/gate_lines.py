@@ -89,7 +89,7 @@ def _before(before: Sequence[GpuMemory], gpu: GpuMemory) -> int:
 
 def _held(holders: Sequence[Holder]) -> str:
     if not holders:
-        return "NVML names nobody who holds it"
+        return "the driver names nobody who holds it"
     return f"held by {', '.join(map(_holder, holders))}"
 
 

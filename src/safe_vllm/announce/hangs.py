@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 FRAMES = 12
 """Innermost frames of the main thread that people are shown; programs get all of every thread."""
 
+HANGS = "vLLM hangs, and is ended now"
+
 Stack = tuple[int, str, str]
 """The number, title and stacks of a process, as py-spy prints them: the innermost frame first."""
 
 
 def stacks(taken: Sequence[Stack], processes: int, problem: str) -> list[str]:
     """Say where the processes were before they were ended; those that were at the same place together."""
+    whose = "its 1 process" if processes == 1 else f"its {processes} processes"
     if problem:
-        return [f"it hangs; no stacks of its {processes} processes: {problem}"]
+        return [HANGS, f"  no stacks of {whose}: {problem}"]
     alike: dict[tuple[str, ...], list[str]] = {}
     for pid, title, text in taken:
         alike.setdefault(tuple(_innermost(text)), []).append(f"{title} ({pid})")
-    lines = [f"it hangs; stacks of {len(taken)} of its {processes} processes, innermost frame first:"]
+    lines = [HANGS, f"  stacks of {len(taken)} of {whose}, innermost frame first:"]
     for frames, titles in alike.items():
         lines += [f"  {', '.join(titles)}", *(f"    {frame}" for frame in frames)]
     return lines

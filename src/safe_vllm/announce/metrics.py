@@ -80,8 +80,9 @@ def _standing(picture: Picture) -> Iterator[Measure]:
 
 
 def _degraded(picture: Picture) -> Iterator[Measure]:
-    since = _unix(picture.degraded.since) if picture.degraded else None
-    yield _gauge("degraded", "Whether it runs below what was asked for.", picture.degraded is not None)
+    degraded = None if picture.state == "ended" else picture.degraded
+    since = _unix(degraded.since) if degraded else None
+    yield _gauge("degraded", "Whether it runs below what was asked for.", degraded is not None)
     yield _gauge("degraded_since_timestamp_seconds", "Since when, in Unix time.", since)
 
 

@@ -18,41 +18,58 @@ _STATES = {"ready": "serving", "starting": "starting", "stepping-down": "steppin
 
 
 def run_lines(facts: Facts, *, is_alive: bool, now: datetime) -> list[str]:
-    """Say how a launch stands, or how it ended."""
+    """Say how a launch stands, or how it ended and what it was."""
     if not facts:
         return []
-    return [_headline(facts, is_alive, now), *(f"  {line}" for line in _details(facts, is_alive, now))]
+    details = _standing(facts, now) if is_alive else _ended(facts, now)
+    recent = map(_attempt, map(_mapping, _list(facts.get("recent"))[-LATEST:]))
+    return [_headline(facts, is_alive, now), *(f"  {line}" for line in (*details, *recent))]
 
 
 def _headline(facts: Facts, is_alive: bool, now: datetime) -> str:
-    vllm = _mapping(facts.get("versions")).get("vllm")
-    model, version = facts.get("model") or "a model", vllm or "(version unknown)"
-    of = f"{model}, vLLM {version}, profile {facts.get('profile')}, process {facts.get('launcher_pid')}"
     if is_alive:
         state = _STATES.get(str(facts.get("state")), str(facts.get("state")))
-        return f"{state} at rung {facts.get('rung')}: {of}, started {_when(facts.get('started_at'), now)}"
+        return f"{state} at rung {facts.get('rung')}: {_about(facts, now)}"
     last = _when(facts.get("updated_at"), now)
     if facts.get("state") == "ended":
-        return f"not running: {of}; it ended with status {facts.get('status')} {last}: {facts.get('reason')}"
-    return f"not running: {of}; it was killed at rung {facts.get('rung')}, and last told of {last}"
+        return f"not running: it ended with status {facts.get('status')}, {last}: {facts.get('reason')}"
+    return f"not running: it was killed at rung {facts.get('rung')}, and last told of {last}"
 
 
-def _details(facts: Facts, is_alive: bool, now: datetime) -> Iterator[str]:
-    ladder = _list(facts.get("ladder"))
-    yield "ladder: " + " → ".join(f"[{name}]" if name == facts.get("rung") else str(name) for name in ladder)
-    if is_alive and facts.get("ready_since"):
+def _about(facts: Facts, now: datetime) -> str:
+    model, version = facts.get("model") or "a model", _mapping(facts.get("versions")).get("vllm")
+    of = f"{model}, vLLM {version or '(version unknown)'}, profile {facts.get('profile')}"
+    return f"{of}, process {facts.get('launcher_pid')}, started {_when(facts.get('started_at'), now)}"
+
+
+def _standing(facts: Facts, now: datetime) -> Iterator[str]:
+    yield _ladder(facts)
+    if facts.get("ready_since"):
         proven = "proven" if facts.get("is_proven") else "not proven yet"
         yield f"ready since {_when(facts['ready_since'], now)}, attempt {facts.get('attempt')}, {proven}"
-    elif is_alive and facts.get("waits_for"):
+    elif facts.get("waits_for"):
         yield f"waits for: {facts['waits_for']}"
-    elif is_alive:
+    else:
         yield f"attempt {facts.get('attempt')}, phase {facts.get('phase')}"
     if facts.get("is_observed"):
         yield "only observed: nothing is changed and nothing is ended"
     if degraded := _mapping(facts.get("degraded")):
         yield from _degraded(degraded, now)
-    for one in _list(facts.get("recent"))[-LATEST:]:
-        yield _attempt(_mapping(one))
+
+
+def _ended(facts: Facts, now: datetime) -> Iterator[str]:
+    """Yield what it was; what it would take to run better is of no use to a launch that is over."""
+    yield f"it was {_about(facts, now)}"
+    yield _ladder(facts)
+    if facts.get("is_observed"):
+        yield "it was only observed: nothing was changed and nothing was ended"
+    if degraded := _mapping(facts.get("degraded")):
+        yield f"it was degraded to {degraded.get('rung')}: {degraded.get('reason')}"
+
+
+def _ladder(facts: Facts) -> str:
+    names = _list(facts.get("ladder"))
+    return "ladder: " + " → ".join(f"[{name}]" if name == facts.get("rung") else str(name) for name in names)
 
 
 def _degraded(degraded: Facts, now: datetime) -> Iterator[str]:

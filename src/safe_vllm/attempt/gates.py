@@ -61,13 +61,19 @@ def wait(
 def answer(loop: Loop, question: Callable[[], T], within_s: float = ANSWER_WITHIN_S) -> tuple[T] | None:
     """Return the answer to a question that may block, or ``None`` when there is none in time. Raises StopAsked."""
     given: list[T] = []
-    until = loop.now() + within_s
     loop.ask(question, given.append)
-    while not given and loop.now() < until:
-        loop.turn(until)
-        if loop.stops:
-            raise StopAsked
+    comes(loop, lambda: given or loop.stops, within_s)
+    if loop.stops:
+        raise StopAsked
     return (given[0],) if given else None
+
+
+def comes(loop: Loop, what: Callable[[], object], within_s: float) -> bool:
+    """Return whether something is so within so many seconds; everything stays alive meanwhile."""
+    until = loop.now() + within_s
+    while not what() and loop.now() < until:
+        loop.turn(until)
+    return bool(what())
 
 
 def missing(before: Sequence[GpuMemory], now: Sequence[GpuMemory]) -> tuple[GpuMemory, ...]:

@@ -15,6 +15,7 @@ from safe_vllm.plan.flags import Reading, read
 from safe_vllm.plan.grammar import DATA_PARALLEL, EXECUTOR
 from safe_vllm.plan.known_bad import KnownBad
 from safe_vllm.plan.ladder import Plan
+from safe_vllm.plan.scene import Scene
 from safe_vllm.plan.split import sizes_of
 
 
@@ -35,6 +36,8 @@ class Case:
     plan: Plan | None = None
     no_plan: str | None = None
     """Why there is no plan."""
+    scene: Scene | None = None
+    """What the plan was made of, to ask what is known about one of its rungs."""
     pins: tuple[Pin, ...] = ()
     knobs: tuple[Knob, ...] = ()
     known_bad: tuple[KnownBad, ...] = ()

@@ -20,8 +20,8 @@ def architecture(case: Case) -> Iterator[Finding]:
     if found in ARCHITECTURES:
         yield Finding("architecture", "ok", found)
     else:
-        why = "vLLM's CUDA wheels exist for x86_64 and aarch64"
-        yield Finding("architecture", "warning", found, why, "expect to build vLLM from source")
+        why = "vLLM's CUDA wheels exist for x86_64 and aarch64 alone"
+        yield Finding("architecture", "warning", f"this is {found}", why, "build vLLM from source")
 
 
 def gpus(case: Case) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def gpus(case: Case) -> Iterator[Finding]:
 
 def _choose(case: Case) -> str:
     first = case.machine.gpus[0].name
-    return f"let CUDA_VISIBLE_DEVICES show one kind only, such as the GPUs of kind {first}"
+    return f"let CUDA_VISIBLE_DEVICES name GPUs of one kind alone, such as those that are {first}"
 
 
 def _no_gpu(case: Case) -> Finding:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from safe_vllm.checks import manifest_probes
+from safe_vllm.checks import manifest_probes, manifest_unseen
 from safe_vllm.checks.finding import Finding, Level
-from safe_vllm.checks.manifest_pods import Container, containers, dicts, number, part, size
+from safe_vllm.checks.manifest_pods import Container, all_objects, containers, number, size
+from safe_vllm.checks.manifest_sources import CACHES, CLAIM, dicts, name_of, part
 from safe_vllm.checks.unit_command import SHELLS
 from safe_vllm.machine.condition import GIB
 from safe_vllm.plan.secrets import NAME, hide
@@ -16,7 +17,8 @@ GRACE_S = 30.0
 """What Kubernetes gives where nothing is said."""
 SHM = "/dev/shm"
 TEMPORARY = "/tmp"
-CACHES = ("HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "VLLM_CACHE_ROOT")
+SHOWN = 5
+"""Names of objects that are told."""
 
 ManifestCheck = Callable[[Container], Iterator[Finding]]
 
@@ -25,20 +27,18 @@ def runs(container: Container) -> Iterator[Finding]:
     """Tell whether safe-vllm is the first process."""
     do = "command: [safe-vllm, serve], and the words for vLLM as args"
     if not container.is_ours:
-        shown = " ".join(hide(container.words))
-        yield Finding("manifest-command", "problem", f"it runs {shown}", "nobody steps down after a kernel fault", do)
+        what = f"it runs {container.shown}"
+        yield Finding("manifest-command", "problem", what, "nobody steps down after a kernel fault", do)
     elif container.first in SHELLS and not container.start.is_ours:
         why = "a shell is the first process, which does not pass SIGTERM on: vLLM is killed when the time is over"
         yield Finding(
             "manifest-command", "problem", f"it runs {container.first}", why, f"exec safe-vllm in it, or {do}"
         )
-    elif not container.words:
-        yield Finding("manifest-command", "ok", "it runs what its image says")
     elif container.start.is_ours and container.start.subcommand not in ("serve", None):
         what = f"it runs safe-vllm {container.start.subcommand}"
         yield Finding("manifest-command", "problem", what, "only `serve` supervises", do)
     else:
-        yield Finding("manifest-command", "ok", f"it runs {' '.join(hide(container.words))}")
+        yield Finding("manifest-command", "ok", f"it runs {container.shown}")
 
 
 def grace(container: Container) -> Iterator[Finding]:
@@ -64,11 +64,11 @@ def _pre_stop_s(container: Container) -> float:
 def shared_memory(container: Container) -> Iterator[Finding]:
     """Look at /dev/shm, through which vLLM's processes talk."""
     volume = _volume_at(container, SHM)
-    do = "an emptyDir with medium: Memory, mounted at /dev/shm"
+    do = "mount an emptyDir with medium: Memory at /dev/shm"
     if container.pod.get("hostIPC") is True:
         yield Finding("manifest-shm", "ok", "it has the shared memory of the node")
     elif volume is None:
-        why = "64 MiB: with several GPUs NCCL and vLLM's workers end with SIGBUS"
+        why = "it has 64 MiB then: with several GPUs NCCL and vLLM's workers end with SIGBUS"
         level: Level = "warning" if _gpus(container) > 1 else "note"
         yield Finding("manifest-shm", level, f"nothing is mounted at {SHM}", why, do)
     elif part(volume, "emptyDir", "medium") != "Memory":
@@ -91,7 +91,7 @@ def restart(container: Container) -> Iterator[Finding]:
     policy = container.spec.get("restartPolicy") or container.pod.get("restartPolicy") or "Always"
     if policy == "Never":
         why = "a launch that ended with 70 (attempts spent) or 75 (may pass by itself) stays down"
-        yield Finding("manifest-restart", "note", "restartPolicy: Never", why, "Always, or OnFailure")
+        yield Finding("manifest-restart", "note", "restartPolicy: Never", why, "restartPolicy: Always")
     else:
         yield Finding("manifest-restart", "ok", f"restartPolicy: {policy}")
 
@@ -105,7 +105,7 @@ def writable(container: Container) -> Iterator[Finding]:
     lost = [f"{name} ({place})" for name, place in wanted.items() if _volume_at(container, place) is None]
     if is_locked and lost:
         why = "vLLM downloads, compiles and talks through files there: it fails, or does all of it anew at each start"
-        do = "a volume for each, and HOME on the one for caches"
+        do = "mount a volume for each, and set HOME to the one for caches"
         yield Finding("manifest-writable", "warning", f"read-only: {', '.join(lost)}", why, do)
     elif is_locked:
         yield Finding("manifest-writable", "ok", "with its read-only root, all that it writes to are volumes")
@@ -115,16 +115,22 @@ def writable(container: Container) -> Iterator[Finding]:
 def _state(container: Container) -> Iterator[Finding]:
     place = container.option("--state-dir")
     volume = _volume_at(container, place) if place else None
-    do = "a volume, and SAFE_VLLM_STATE_DIR with a directory in it"
+    do = "mount a volume, and set SAFE_VLLM_STATE_DIR to a directory in it"
     if not place:
         why = "where the image does not say it either, what broke is forgotten with each container"
         yield Finding("manifest-state", "note", "SAFE_VLLM_STATE_DIR is not set", why, do)
     elif volume is None:
         why = "what broke is forgotten with each container, and the next one breaks in the same way"
-        yield Finding("manifest-state", "warning", f"{place} is in no volume", why, do)
+        yield Finding("manifest-state", "warning", f"{place} is in no volume that can be written", why, do)
     elif "emptyDir" in volume:
         why = "it outlives the container, but not the pod"
-        yield Finding("manifest-state", "note", f"{place} is in an emptyDir", why, "a PersistentVolumeClaim")
+        yield Finding(
+            "manifest-state",
+            "note",
+            f"{place} is in an emptyDir",
+            why,
+            "mount a PersistentVolumeClaim there, as statefulset.yaml does",
+        )
     else:
         yield Finding("manifest-state", "ok", f"{place} outlives the pod")
 
@@ -135,10 +141,17 @@ def _volume_at(container: Container, place: str) -> Mapping[str, Any] | None:
     if not mounts:
         return None
     mount = max(mounts, key=lambda each: len(str(each["mountPath"])))
-    if mount.get("readOnly") is True:
-        return None
     named = {str(each.get("name")): each for each in dicts(container.pod.get("volumes"))}
-    return named.get(str(mount.get("name")), {})  # of a claim that a StatefulSet makes, nothing more is known
+    volume = named.get(str(mount.get("name")), {})  # of a claim that a StatefulSet makes, nothing more is known
+    is_locked = mount.get("readOnly") is True or part(volume, "persistentVolumeClaim", "readOnly") is True
+    return None if is_locked or _is_for_readers(volume, container) else volume
+
+
+def _is_for_readers(volume: Mapping[str, Any], container: Container) -> bool:
+    """Whether it is a claim, as far as it was given, that nobody may write."""
+    name = part(volume, "persistentVolumeClaim", "claimName")
+    modes = part(container.objects.get(f"{CLAIM}/{name}"), "spec", "accessModes")
+    return isinstance(modes, list) and modes == ["ReadOnlyMany"]
 
 
 def _is_below(place: str, mount: object) -> bool:
@@ -161,10 +174,34 @@ def secrets(container: Container) -> Iterator[Finding]:
     if names or flags:
         told = ", ".join([*names, *(["a flag"] if flags else [])])
         why = "manifests and command lines are read by many"
-        yield Finding("manifest-secrets", "warning", f"{told} has its value in the manifest", why, "a secretKeyRef")
+        yield Finding(
+            "manifest-secrets",
+            "warning",
+            f"{told} has its value in the manifest",
+            why,
+            "take it from a Secret: valueFrom, secretKeyRef",
+        )
+
+
+def texts(container: Container) -> Iterator[Finding]:
+    """Look for numbers and truth values where Kubernetes takes text alone."""
+    wrong = [str(each.get("name")) for each in dicts(container.spec.get("env")) if _is_no_text(each.get("value"))]
+    for key in ("command", "args"):
+        words = container.spec.get(key)
+        wrong += [f"{key} {word}" for word in (words if isinstance(words, list) else []) if _is_no_text(word)]
+        wrong += [key] if words is not None and not isinstance(words, list) else []
+    if wrong:
+        why = "Kubernetes takes nothing but text there, and refuses the manifest"
+        do = "quote numbers, true and false; write command and args as lists"
+        yield Finding("manifest-values", "problem", f"no text: {', '.join(wrong)}", why, do)
+
+
+def _is_no_text(value: object) -> bool:
+    return value is not None and not isinstance(value, str)
 
 
 CHECKS: tuple[ManifestCheck, ...] = (
+    *manifest_unseen.CHECKS,
     runs,
     *manifest_probes.CHECKS,
     grace,
@@ -173,6 +210,7 @@ CHECKS: tuple[ManifestCheck, ...] = (
     writable,
     links,
     secrets,
+    texts,
 )
 
 
@@ -180,7 +218,9 @@ def checked(documents: Sequence[object]) -> tuple[Finding, ...]:
     """Return what all checks find in the objects of a manifest, in their order."""
     found = containers(documents)
     if not found:
-        why = "no object in it has a container that runs safe-vllm or vLLM, as far as the manifest tells"
+        names = [name_of(each) for each in all_objects(documents)]
+        shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        why = f"no container in {shown or 'it'} runs safe-vllm or vLLM, as far as its command, image and variables tell"
         do = "command: [safe-vllm, serve], or name the file with the pod"
         return (Finding("manifest-command", "problem", "nothing in it runs vLLM", why, do),)
     return tuple(_told(finding, each) for each in found for check in CHECKS for finding in check(each))

@@ -11,11 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from safe_vllm.checks.manifest_sources import (
+    Objects,
+    Reference,
+    dicts,
+    expanded,
+    name_of,
+    part,
+    references,
+    variables,
+)
 from safe_vllm.checks.unit_command import SHELLS, Start, start_of, stop_s
 from safe_vllm.checks.unit_text import Unit
+from safe_vllm.plan.secrets import hide
 
 OURS = re.compile(r"safe[-_]vllm")
 THEIRS = re.compile(r"(?<![-\w])vllm(?![-\w])")
+OTHERS = ("bench", "run-batch", "collect-env", "chat", "complete")
+"""Subcommands of vLLM's that serve nobody."""
+THEIR_IMAGE = re.compile(r"(?:^|/)vllm(?:-(?:openai|cpu|rocm|xpu|tpu|hpu|gpu|dev)[-\w]*)?(?=[:@]|\Z)")
 CONTAINERS = "containers"
 PORT = re.compile(r".*:(\d{1,5})\Z")
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)\Z")
@@ -57,9 +71,16 @@ class Container:
     words: tuple[str, ...]
     """What it runs, as far as the manifest says."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Those whose values the manifest has, also by a ConfigMap in the same manifest."""
-    is_all_known: bool = True
-    """Whether variables come from nowhere else."""
+    """Those whose values are known, also by a ConfigMap that was given."""
+    references: tuple[Reference, ...] = ()
+    """What it takes from other objects."""
+    objects: Objects = field(default_factory=dict)
+    """All that were given."""
+
+    @property
+    def is_all_known(self) -> bool:
+        """Whether no variable that counts comes from an object that was not given."""
+        return all(each.name in self.objects for each in self.references if each.matters and each.variable is not None)
 
     @property
     def start(self) -> Start:
@@ -73,9 +94,33 @@ class Container:
 
     @property
     def is_ours(self) -> bool:
-        """Whether safe-vllm runs in it, by its command, the name of its image, or variables for it."""
-        named = any(OURS.search(word) for word in (*self.words, str(self.spec.get("image", ""))))
-        return named or any(name.startswith("SAFE_VLLM_") for name in self.variables)
+        """Whether safe-vllm runs in it, by its command, else by the name of its image, or variables for it."""
+        if any(map(OURS.search, self.words)):
+            return True
+        is_vllm_alone = self.has_command and any(map(THEIRS.search, self.words))
+        return not is_vllm_alone and self._is_named_ours
+
+    @property
+    def _is_named_ours(self) -> bool:
+        is_ours = OURS.search(str(self.spec.get("image", ""))) is not None
+        return is_ours or any(name.startswith("SAFE_VLLM_") for name in self.variables)
+
+    @property
+    def is_theirs(self) -> bool:
+        """Whether vLLM runs in it, by its command or, where it has none, by the name of its image."""
+        is_by_image = not self.has_command and THEIR_IMAGE.search(str(self.spec.get("image")))
+        return bool(is_by_image) or (any(map(THEIRS.search, self.words)) and not set(OTHERS) & set(self.words))
+
+    @property
+    def has_command(self) -> bool:
+        """Whether the words stand in place of what the image would start."""
+        return bool(self.spec.get("command") or self.spec.get("entrypoint"))
+
+    @property
+    def shown(self) -> str:
+        """What it runs, for messages."""
+        image = str(self.spec.get("image") or "what its image says")
+        return " ".join([*([] if self.has_command else [image]), *hide(self.words)])
 
     @property
     def stop_s(self) -> float:
@@ -86,6 +131,8 @@ class Container:
     def _as_unit(self) -> Unit:
         """The command and the variables, as a systemd unit would hold them; a shell's script is its last word."""
         words = self.words
+        if not self.has_command and self._is_named_ours:  # what its image starts goes before
+            words = ("safe-vllm", "serve", *words)
         if self.first in SHELLS:
             script = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), len(words)) + 1
             words = words[: script + 1]
@@ -134,33 +181,22 @@ HANDLERS = ("httpGet", "tcpSocket", "grpc")
 
 
 def containers(documents: Sequence[object]) -> tuple[Container, ...]:
-    """Return the containers that run vLLM, those with safe-vllm in them where there are any."""
-    maps = {name: data for name, data in map(_map, _objects(documents)) if name}
+    """Return the containers that run vLLM, under safe-vllm or not."""
+    objects = {name_of(each): each for each in all_objects(documents)}
     found = [
-        _container(f"{_name(each)}, container {spec.get('name', '?')}", pod, spec, maps)
-        for each in _objects(documents)
+        _container(f"{name_of(each)}, container {spec.get('name', '?')}", pod, spec, objects)
+        for each in all_objects(documents)
         for pod in _pods(each)
         for spec in dicts(pod.get(CONTAINERS))
     ]
-    ours = [each for each in found if each.is_ours]
-    return tuple(ours or [each for each in found if any(THEIRS.search(word) for word in each.words)])
-
-
-def part(value: Any, *keys: str) -> Any:
-    """Return what these keys lead to, one in the other; ``None`` where there is nothing."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def dicts(value: object) -> list[Mapping[str, Any]]:
-    """Return the mappings of a list; none where it is no list."""
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+    return tuple(each for each in found if each.is_ours or each.is_theirs)
 
 
 def number(value: object, default: float) -> float:
     """Return a number, or what counts where there is none."""
-    return float(min(value, LARGEST)) if isinstance(value, (int, float)) else default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:  # also what is not a number
+        return default
+    return float(min(value, LARGEST))
 
 
 def size(quantity: object) -> float | None:
@@ -169,20 +205,12 @@ def size(quantity: object) -> float | None:
     return float(found[1]) * BYTES[found[2]] if found else None
 
 
-def _objects(documents: Sequence[object]) -> Iterator[Mapping[str, Any]]:
+def all_objects(documents: Sequence[object]) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in documents, those in lists too."""
     for each in documents:
         if isinstance(each, Mapping):
-            yield from dicts(each.get("items")) if each.get("kind") == "List" else [each]
-
-
-def _name(each: Mapping[str, Any]) -> str:
-    return f"{each.get('kind', 'object')}/{part(each, 'metadata', 'name') or '?'}"
-
-
-def _map(each: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    data = each.get("data")
-    is_one = each.get("kind") == "ConfigMap" and isinstance(data, Mapping)
-    return (_name(each).partition("/")[2], data) if is_one and isinstance(data, Mapping) else (None, {})
+            is_list = str(each.get("kind")).endswith("List") and isinstance(each.get("items"), list)
+            yield from all_objects(each["items"]) if is_list else [each]
 
 
 def _pods(value: object) -> Iterator[Mapping[str, Any]]:
@@ -197,19 +225,8 @@ def _pods(value: object) -> Iterator[Mapping[str, Any]]:
             yield from _pods(inner)
 
 
-def _container(
-    where: str, pod: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Mapping[str, Any]]
-) -> Container:
+def _container(where: str, pod: Mapping[str, Any], spec: Mapping[str, Any], objects: Objects) -> Container:
     lists = [spec[key] for key in ("command", "args") if isinstance(spec.get(key), list)]
-    variables: dict[str, str] = {}
-    is_all_known = True
-    for source in dicts(spec.get("envFrom")):
-        data = maps.get(str(part(source, "configMapRef", "name")))
-        is_all_known = is_all_known and data is not None
-        prefix = source.get("prefix") or ""
-        variables |= {f"{prefix}{name}": str(value) for name, value in (data or {}).items()}
-    for each in dicts(spec.get("env")):
-        if each.get("value") is not None:
-            variables[str(each.get("name"))] = str(each["value"])
-    words = tuple(str(word) for each in lists for word in each)
-    return Container(where, pod, spec, words, variables, is_all_known)
+    known = variables(spec, objects)
+    words = tuple(expanded(str(word), known) for each in lists for word in each)
+    return Container(where, pod, spec, words, known, references(spec, pod), objects)

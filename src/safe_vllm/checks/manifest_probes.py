@@ -47,12 +47,18 @@ def status(container: Container) -> Iterator[Finding]:
         return
     if probes and address.startswith(LOCAL):
         why = "probes come from the node to the address of the pod, where nothing listens"
-        yield Finding("manifest-status", "problem", f"--status-address is {address}", why, "0.0.0.0, or [::]")
+        yield Finding(
+            "manifest-status",
+            "problem",
+            f"--status-address is {address}",
+            why,
+            "0.0.0.0 or [::] instead, with the port",
+        )
         return
     lost = [probe for probe in probes if port and probe.port not in (None, int(port[1]))]
     if lost:
         what = f"{lost[0].name} asks for {lost[0].asks} at port {lost[0].port}, and --status-address is {address}"
-        yield Finding("manifest-status", "problem", what, "nothing like it answers there", "name the same port")
+        yield Finding("manifest-status", "problem", what, "nothing like it answers there", "name the same port in both")
         return
     yield Finding("manifest-status", "ok", f"the status server is at {address}")
 

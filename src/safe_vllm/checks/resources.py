@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from safe_vllm.checks.case import Case
 from safe_vllm.checks.finding import Finding, Level, size
@@ -62,8 +62,8 @@ def core_files(case: Case) -> Iterator[Finding]:
     limit, pattern = case.state.limits.get("core"), case.state.core_pattern
     if limit is None or pattern is None:
         return
-    kept = {None: "unlimited", 0: "none"}.get(limit.soft) or f"at most {size(limit.soft or 0)}"
-    what = f"{kept}, to {pattern!r}"
+    kept = "of any size" if limit.soft is None else f"of at most {size(limit.soft)}"
+    what = f"{kept}, written to {pattern!r}" if limit.soft != 0 else "none are written"
     if pattern.startswith("|") or (limit.soft is not None and limit.soft < CORE_IS_HUGE):
         yield Finding("core-files", "ok", what)
     else:
@@ -118,13 +118,21 @@ def _limits(case: Case) -> Iterator[Finding]:
     yield from _files(found.get("nofile"))
     if _is_below(found.get("nproc"), PROCESSES_NEEDED):
         why = "every worker has hundreds of threads; without room for more it ends with: can't start new thread"
-        yield Finding("limits", "warning", "few processes and threads", why, _raise("nproc=-1", "NPROC=infinity"))
+        what = f"no more than {_soft(found, 'nproc')} processes and threads"
+        yield Finding("limits", "warning", what, why, _raise("nproc=-1", "NPROC=infinity"))
     if _is_below(found.get("stack"), STACK_NEEDED):
         why = "compiling kernels recurses deeply and ends with SIGSEGV on a small stack"
-        yield Finding("limits", "warning", "the stack is below 8 MiB", why, _raise("stack=67108864", "STACK=64M"))
+        what = f"the stack has {size(_soft(found, 'stack'))}"
+        yield Finding("limits", "warning", what, why, _raise("stack=67108864", "STACK=64M"))
     if case.state.has_infiniband and _is_below(found.get("memlock"), 64 * GIB):
         why = "NCCL must lock memory to use InfiniBand"
-        yield Finding("limits", "warning", "locked memory is limited", why, _raise("memlock=-1", "MEMLOCK=infinity"))
+        what = f"no more than {size(_soft(found, 'memlock'))} of memory can be locked"
+        yield Finding("limits", "warning", what, why, _raise("memlock=-1", "MEMLOCK=infinity"))
+
+
+def _soft(limits: Mapping[str, Limit], name: str) -> int:
+    found = limits.get(name)
+    return found.soft or 0 if found else 0
 
 
 def _files(limit: Limit | None) -> Iterator[Finding]:

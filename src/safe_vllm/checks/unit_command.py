@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_text import Unit, split
-from safe_vllm.plan.endpoint import stop_limit_s
+from safe_vllm.plan.endpoint import shutdown_timeout_s, stop_limit_s
 from safe_vllm.plan.intent import Limits
 from safe_vllm.plan.secrets import NAME, hide
 
@@ -67,6 +67,11 @@ def _is_option(words: Sequence[str], at: int) -> bool:
     return words[at].startswith("-") or (takes_value and _is_option(words, at - 1))
 
 
+def is_about_vllm(unit: Unit) -> bool:
+    """Whether there is a command, and any setting that speaks of vLLM: else nothing is worth a look but the command."""
+    return bool(unit.values("ExecStart")) and any("vllm" in value.lower() for _, value in unit.assignments)
+
+
 def runs(unit: Unit) -> Iterator[Finding]:
     """Tell whether it is ``safe-vllm serve`` that is started, and the one whom systemd signals and hears."""
     start, commands = start_of(unit), unit.values("ExecStart")
@@ -74,8 +79,12 @@ def runs(unit: Unit) -> Iterator[Finding]:
     shown = " ".join(hide(split(commands[-1]))) if commands else ""
     do = "ExecStart=/usr/bin/env safe-vllm serve …, or the absolute path of safe-vllm"
     if not commands:
-        why = "there is nothing to start, or it was in a file that was not given: pipe in `systemctl cat NAME`"
+        why = "there is nothing to start, or it is in a file that was not given; nothing else was checked"
+        do = "pipe in all of it: systemctl cat NAME | safe-vllm doctor --unit -"
         yield Finding("unit-command", "problem", "there is no ExecStart", why, do)
+    elif not is_about_vllm(unit):
+        why = "nothing in the unit speaks of vLLM, so nothing else of it was checked"
+        yield Finding("unit-command", "problem", f"ExecStart does not run safe-vllm: {shown}", why, do)
     elif first in SHELLS:
         why = "the shell is the main process: it takes the stop signal, and what safe-vllm reports is not heard"
         yield Finding(
@@ -130,8 +139,7 @@ def stop_s(unit: Unit) -> float:
     ours = _number(start.options, "--stop-timeout")
     asked = ours if ours is not None else _float(unit.variables().get("SAFE_VLLM_STOP_TIMEOUT"))
     own = Limits().stop_timeout_s if asked is None else asked
-    drain = _number(start.words, "--shutdown-timeout") or _number(start.words, "--shutdown_timeout")
-    return stop_limit_s(own, drain)
+    return stop_limit_s(own, shutdown_timeout_s(start.words))
 
 
 def _number(words: Sequence[str], flag: str) -> float | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from safe_vllm.checks import unit_command, unit_surroundings
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_command import stop_s
-from safe_vllm.checks.unit_text import INFINITY, Unit, read
+from safe_vllm.checks.unit_text import INFINITY, Unit, read, whole
+from safe_vllm.early import STOP_SIGNALS
 from safe_vllm.errors import Status
 
 FIRST_WORD_S = 20.0
 """A slow machine's time until safe-vllm asks for more for the first time."""
 BUSY_S = 10.0
 """A machine that is loading weights may let a process wait for seconds."""
-STOPS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "15", "2", "1", "3")
+STOPS = {name for stop in STOP_SIGNALS for name in (stop.name, str(int(stop)))}
 FINAL = {
     Status.USAGE: "INVALIDARGUMENT",
     Status.HARDWARE: "UNAVAILABLE",
@@ -38,11 +39,11 @@ def is_heard(unit: Unit) -> bool:
 
 def lines(unit: Unit) -> Iterator[Finding]:
     """Look for lines that systemd would ignore."""
-    for line in unit.strays:
+    if unit.strays:
+        more = len(unit.strays) - 1
+        told = f"{unit.strays[0][:80]!r}" + (f" and {more} more lines are no settings" if more else " is no setting")
         why = "systemd ignores it, and says so only in its log"
-        yield Finding(
-            "unit-lines", "warning", f"{line[:80]!r} is no setting", why, "write NAME=VALUE below a [Section]"
-        )
+        yield Finding("unit-lines", "warning", told, why, "write NAME=VALUE below a [Section]")
 
 
 def notify(unit: Unit) -> Iterator[Finding]:
@@ -123,7 +124,13 @@ def restart(unit: Unit) -> Iterator[Finding]:
         yield Finding("unit-restart", "warning", what, why, f"RestartPreventExitStatus={everything}")
     if cut:
         why = "these may pass, and nobody starts it again"
-        yield Finding("unit-restart", "note", f"does not restart after {', '.join(cut)}", why, "take it out")
+        yield Finding(
+            "unit-restart",
+            "note",
+            f"does not restart after {', '.join(cut)}",
+            why,
+            "take them out of RestartPreventExitStatus",
+        )
     if mode == "always":
         why = "it also starts again what somebody stopped with a signal"
         yield Finding("unit-restart", "note", "Restart=always", why, "Restart=on-failure")
@@ -141,10 +148,10 @@ def _pace(unit: Unit) -> Iterator[Finding]:
         why = "what may pass by itself is given no time to, and each start loads the GPUs and the disk"
         yield Finding("unit-restart", "warning", f"RestartSec={pause_s:g}", why, "RestartSec=60")
         return
-    interval, burst = unit.seconds("StartLimitIntervalSec"), unit.value("StartLimitBurst") or "5"
+    interval, burst = unit.seconds("StartLimitIntervalSec"), whole(unit.value("StartLimitBurst") or "5")
     interval_s = BUSY_S if interval is None else interval
     longest = max(pause_s, unit.seconds("RestartMaxDelaySec") or 0)
-    if burst.isdigit() and int(burst) * longest > interval_s:
+    if burst is not None and burst * longest > interval_s:
         what = f"StartLimitBurst={burst} in {interval_s:g} s is never reached with {longest:g} s between starts"
         why = "it is started for ever, and never counts as failed"
         yield Finding("unit-restart", "note", what, why, "StartLimitIntervalSec=1d and StartLimitBurst=20 in [Unit]")
@@ -178,7 +185,8 @@ CHECKS: tuple[UnitCheck, ...] = (
 )
 
 
-def checked(texts: list[str]) -> tuple[Finding, ...]:
+def checked(texts: Sequence[str]) -> tuple[Finding, ...]:
     """Return what all checks find in a unit file and its drop-ins, in their order."""
     unit = read(texts)
-    return tuple(finding for check in CHECKS for finding in check(unit))
+    checks = CHECKS if unit_command.is_about_vllm(unit) else (lines, unit_command.runs)
+    return tuple(finding for check in checks for finding in check(unit))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_command import start_of
-from safe_vllm.checks.unit_text import Unit
+from safe_vllm.checks.unit_text import Unit, whole
 
 GPU_DEVICES = ("nvidia", "kfd", "dri")
 HOMES = ("/home/", "/root/", "/run/user/", "~", "%h")
@@ -56,7 +56,9 @@ def sandbox(unit: Unit) -> Iterator[Finding]:
     lost = [family for family in FAMILIES if family not in families]
     if families and lost and not families[0].startswith("~"):
         why = "vLLM's processes, its clients and NCCL need them"
-        yield Finding("unit-sandbox", "problem", f"RestrictAddressFamilies without {', '.join(lost)}", why, "add them")
+        yield Finding(
+            "unit-sandbox", "problem", f"RestrictAddressFamilies without {', '.join(lost)}", why, "add them to it"
+        )
     if filters := unit.values("SystemCallFilter"):
         why = "a call that is refused ends a process, or fails in ways that look like another fault"
         do = "leave it out, or try each model and each rung with it"
@@ -156,8 +158,8 @@ def limits(unit: Unit) -> Iterator[Finding]:
             "unit-limits", "note", f"LimitMEMLOCK={unit.value('LimitMEMLOCK') or '8M'}", why, "LimitMEMLOCK=infinity"
         )
     for name, needed in (("LimitNOFILE", FILES_NEEDED), ("TasksMax", TASKS_NEEDED)):
-        hard = (unit.value(name) or "").rpartition(":")[2]
-        if hard.isdigit() and int(hard) < needed:
+        hard = whole((unit.value(name) or "").rpartition(":")[2])
+        if hard is not None and hard < needed:
             why = "vLLM opens a socket per request and starts a thread per core in each worker"
             yield Finding("unit-limits", "warning", f"{name}={hard}", why, f"at least {needed}")
     if unit.value("LimitCORE") == "infinity":

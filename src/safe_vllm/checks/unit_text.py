@@ -79,7 +79,7 @@ def read(texts: Sequence[str]) -> Unit:
     strays: list[str] = []
     for text in texts:
         section = ""
-        for line in _lines(text):
+        for line in lines(text):
             name, equals, value = line.partition("=")
             if found := SECTION.fullmatch(line):
                 section = found[1]
@@ -91,7 +91,7 @@ def read(texts: Sequence[str]) -> Unit:
     return Unit(tuple(assignments), tuple(strays))
 
 
-def _lines(text: str) -> Iterator[str]:
+def lines(text: str) -> Iterator[str]:
     """Yield the lines that count, each continued one as a whole; a comment within it does not end it."""
     whole = ""
     for line in text.lstrip("\ufeff").splitlines():
@@ -118,6 +118,11 @@ def split(value: str) -> tuple[str, ...]:
         return tuple(shlex.split(value))
     except ValueError:  # systemd refuses the line; its words are still worth a look
         return tuple(value.split())
+
+
+def whole(text: str) -> int | None:
+    """Return a whole number, of which more than twelve digits are not told apart; ``None``: it is none."""
+    return int(text[:12]) if re.fullmatch(r"[0-9]+", text) else None
 
 
 def seconds(text: str) -> float | None:

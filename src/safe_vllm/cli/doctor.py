@@ -23,10 +23,14 @@ def doctor(ctx: click.Context) -> int:
 
     `doctor --unit FILE` checks a systemd unit instead, with the drop-ins in FILE.d; repeat it for others. With
     `--unit -` it reads what `systemctl cat NAME` prints. `doctor --manifest FILE` does the same with Kubernetes
-    manifests, and with `--manifest -` it reads what `helm template` or `kustomize build` prints.
+    manifests and compose files; a directory stands for the files in it. With `--manifest -` it reads what
+    `helm template`, `kustomize build` or `docker compose config` prints.
     """
     for option in OF_FILES:
         names, words = _named(ctx.args, option)
+        if names and words and words[0].partition("=")[0] in OF_FILES:
+            hint = "check one after the other"
+            raise Trouble("--unit and --manifest are not checked together", hint=hint, status=Status.USAGE)
         if names and words:
             hint = "what runs stands in the file"
             raise Trouble(f"{option} takes no words for vLLM beside it: {words[0]}", hint=hint, status=Status.USAGE)
@@ -44,6 +48,9 @@ def doctor(ctx: click.Context) -> int:
         vllm=command_words(options["vllm"]),
         profile=options["profile"],
         profile_dir=options["profile_dir"],
+        pins=frozenset(options["pin"]),
+        start_at=options["start_at"],
+        observes_only=options["observe_only"],
         machine=options["machine"],
     )
     case = story.examined(intent)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from safe_vllm.cli.doctor import doctor
 from safe_vllm.cli.forget import forget
-from safe_vllm.cli.options import names_of, option, seconds
-from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, is_off, wants_only_words
+from safe_vllm.cli.mistakes import is_help, told
+from safe_vllm.cli.options import Number, names_of, option, seconds
+from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, complain, is_off, wants_only_words
 from safe_vllm.cli.profiles import profiles
 from safe_vllm.cli.status import status
+from safe_vllm.cli.variables import PREFIX, misspelt
+from safe_vllm.cli.variables import told as strangers_told
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.intent import PINS, Intent, Limits
@@ -32,7 +36,7 @@ OURS = Limits()
 
 @click.command(
     cls=Launcher,
-    context_settings={"auto_envvar_prefix": "SAFE_VLLM"},
+    context_settings={"auto_envvar_prefix": PREFIX},
     epilog="SAFE_VLLM_OFF=1 runs plain vLLM. Any other subcommand is passed to vLLM as it is.",
 )
 @option("--profile", metavar="NAME|FILE", help="Hardware profile; chosen from the machine when not given.")
@@ -51,7 +55,7 @@ OURS = Limits()
 @option("--state-dir", metavar="DIR", help="Where it is kept what broke and what held, with reports.")
 @option(
     "--remember-for",
-    type=click.FloatRange(min=0),
+    type=Number("a number of days", 0),
     default=14.0,
     show_default=True,
     metavar="DAYS",
@@ -63,9 +67,10 @@ OURS = Limits()
 @option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Our own lines.")
 @option(
     "--max-attempts",
-    type=click.IntRange(min=1),
+    type=Number("a whole number", 1, int),
     default=OURS.max_attempts,
     show_default=True,
+    metavar="COUNT",
     help="Give up after so many starts that failed, or deaths in service, since a server last proved itself; at the "
     "last rung of one that once served, after four hours.",
 )
@@ -85,6 +90,8 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
     Our options stand before the subcommand; every word after it is vLLM's.
     """
     ctx.obj = options
+    if ctx.invoked_subcommand in cli.commands and ctx.invoked_subcommand != "serve":
+        _tell_of_variables(as_json=False)
 
 
 @cli.command("serve", cls=Verbatim, short_help="Supervise `vllm serve`.")
@@ -95,6 +102,7 @@ def serve(ctx: click.Context) -> int:
         become(ctx.obj["vllm"], ["serve", *ctx.args])
     if ctx.obj["machine"]:
         raise Trouble("--machine is for plan and doctor: serve runs on this machine", status=Status.USAGE)
+    _tell_of_variables(as_json=ctx.obj["output"] == "json")
     from safe_vllm import launcher
 
     return launcher.serve(_intent(ctx))
@@ -108,16 +116,20 @@ def plan(ctx: click.Context) -> int:
         click.echo(ctx.get_help())
         return 0
     from safe_vllm.commands import plan as planning
-    from safe_vllm.preparing import prepare
 
     let_signals_come()
-    click.echo(planning.told(prepare(_intent(ctx), changes_nothing=True), ctx.obj["output"]))
+    click.echo(planning.told(planning.prepared(_intent(ctx)), ctx.obj["output"]))
     return 0
 
 
 @cli.command("diagnose", short_help="Judge a log that already exists.")
 @click.argument("file", required=False, type=click.Path(), metavar="[FILE]")
-@option("--exit-status", type=int, help="How the last `vllm serve` ended: -11, or 139 as a shell says.")
+@option(
+    "--exit-status",
+    type=Number("a whole number", -math.inf, int),
+    metavar="STATUS",
+    help="How the last `vllm serve` ended: -11, or 139 as a shell says.",
+)
 @click.pass_context
 def diagnose(ctx: click.Context, file: str | None, exit_status: int | None) -> int:
     """Judge an existing log: plain or gzip, from docker, kubectl or the journal. Standard input when no FILE."""
@@ -145,6 +157,13 @@ def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
 
 for command in (doctor, profiles, status, forget):
     cli.add_command(command)
+
+
+def _tell_of_variables(*, as_json: bool) -> None:
+    """Say on stderr which variables are probably misspelt ones of ours."""
+    if not is_off():
+        for line in strangers_told(misspelt(os.environ, cli), as_json=as_json):
+            complain(line)
 
 
 LIMITS = {"max_attempts": "max_attempts"} | {
@@ -187,22 +206,22 @@ def run(words: list[str]) -> int:
         variables = {"auto_envvar_prefix": None} if is_off() else {}
         return int(cli.main(words, prog_name="safe-vllm", standalone_mode=False, **variables) or 0)
     except Trouble as trouble:
-        _complain(f"{trouble}")
+        complain(f"{trouble}")
         return int(trouble.status)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return int(Status.USAGE)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.UsageError as error:
-        _complain(f"{error.format_message().rstrip('.')}; see `safe-vllm --help`")
+        if is_help(error):
+            click.echo(error.format_message(), err=True)
+        else:
+            complain(told(error))
         return int(Status.USAGE)
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except Exception as error:  # noqa: BLE001  the funnel: whatever arrives here is a bug of ours
         if isinstance(error, OSError) and _is_of_output(error):
             return _without_output(error)
-        _complain("this is a bug in safe-vllm; please report the lines below")
+        complain("this is a bug in safe-vllm; please report the lines below")
         traceback.print_exc()
         return int(Status.BUG)
 
@@ -217,10 +236,5 @@ def _without_output(trouble: OSError) -> int:
     """Say that the output was lost, and see to it that Python does not try once more at the end."""
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    _complain(f"standard output cannot be written: {(trouble.strerror or '').lower()}; make room, or write elsewhere")
+    complain(f"standard output cannot be written: {(trouble.strerror or '').lower()}; make room, or write elsewhere")
     return UNWRITTEN
-
-
-def _complain(text: str) -> None:
-    with suppress(OSError):
-        print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201

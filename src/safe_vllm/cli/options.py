@@ -31,18 +31,33 @@ def names_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
     return check
 
 
-def _as_seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number of seconds", ctx, param)
-    return value
+class Number(click.ParamType):  # type: ignore[type-arg]
+    """A number of something; click's own types name neither the thing nor, in words, the least of it."""
+
+    name = "number"
+
+    def __init__(self, things: str, least: float, kind: type[int] | type[float] = float) -> None:
+        """Keep what is counted, and the smallest number of it."""
+        self.expected = things if least == -math.inf else f"{things}, {least} or more"
+        self.least = least
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or say what was expected."""
+        try:
+            number = self.kind(value)
+        except ValueError:
+            number = math.nan
+        if not number >= self.least:  # nan is not
+            self.fail(f"expected {self.expected}, got {str(value)!r}", param, ctx)
+        return number
 
 
 def seconds(name: str, default: float | None, help_: str) -> Decorator:
     """Return an option that takes a number of seconds."""
     return option(
         name,
-        type=click.FloatRange(min=0),
-        callback=_as_seconds,
+        type=Number("a number of seconds", 0),
         default=default,
         show_default=default is not None,
         metavar="SECONDS",

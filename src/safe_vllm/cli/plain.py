@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import click
 
 from safe_vllm.early import let_signals_come
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, nearest
 from safe_vllm.plan.intent import SWITCHED_ON
+
+ALIKE = 0.75
+"""From here on a subcommand is taken for a misspelt one of ours; vLLM gets it all the same."""
 
 
 class Verbatim(click.Command):
@@ -38,8 +43,23 @@ class Launcher(click.Group):
 
 @click.pass_context
 def hand_over(ctx: click.Context) -> None:
-    """Become `vllm OTHER…`."""
+    """Become `vllm OTHER…`. What was probably meant for us is told: vLLM cannot know."""
+    name = str(ctx.info_name)
+    if not is_off():
+        if "/" in name:  # not shown: a URL may hold a password
+            hint = "say `safe-vllm serve MODEL …`"
+            raise Trouble("the first word looks like a model and is no command", hint=hint, status=Status.USAGE)
+        launcher = ctx.find_root().command
+        ours = launcher.list_commands(ctx) if isinstance(launcher, Launcher) else []
+        if near := nearest(name.lower(), ours, ALIKE):
+            complain(f"{name!r} is no command of ours and goes to vLLM; did you mean `safe-vllm {near}`?")
     become(ctx.obj["vllm"], [str(ctx.info_name), *ctx.args])
+
+
+def complain(text: str) -> None:
+    """Say one line of ours on stderr; whoever cannot hear it must not end us."""
+    with suppress(OSError):
+        print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201
 
 
 def is_off() -> bool:

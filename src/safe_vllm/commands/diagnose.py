@@ -12,10 +12,13 @@ from safe_vllm.announce.diagnosis import Attempt, Diagnosis, as_lines, as_object
 from safe_vllm.announce.rungs import without_effect
 from safe_vllm.machine import log_file
 from safe_vllm.plan.ladder import RELIEVES
+from safe_vllm.record.incident_advice import Running
 from safe_vllm.verdict.arguments import arguments, is_on_cpu
 from safe_vllm.verdict.evidence import Verdict
+from safe_vllm.verdict.in_effect import advised_with
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.lives import Life, lives
+from safe_vllm.verdict.told_words import told_words
 from safe_vllm.verdict.unwrap import unwrapped
 
 MOST_ATTEMPTS = 32
@@ -55,9 +58,15 @@ def _attempt(life: Life, count: int) -> Attempt:
     return Attempt(life.number or count, life.rung, verdict, useless, is_blank)
 
 
+def _advised(verdict: Verdict, life: Life) -> Verdict:
+    """Return the verdict without advice that was in effect already, as far as the log tells what was."""
+    words = told_words(life.observations.evidence)
+    return verdict if words is None else advised_with(verdict, known.advice(), Running(words, {}))
+
+
 def _judged(life: Life, *, is_all: bool) -> Verdict:
     """Return the verdict on a life. A log without a line of vLLM's gets one by rule, and says so."""
-    verdict = judge(life.observations, known.advice())
+    verdict = _advised(judge(life.observations, known.advice()), life)
     if life.is_vllm or life.rung or not is_all or verdict.fault not in ("none", "unknown"):
         return verdict
     lines = f"{life.lines} {'line' if life.lines == 1 else 'lines'}"

@@ -12,14 +12,15 @@ from safe_vllm.announce.checkup import as_lines, as_object
 from safe_vllm.checks import (
     command,
     flashinfer,
+    given,
     hardware,
     known_faults,
     libraries,
-    manifest,
     resources,
     software,
     surroundings,
     unit_file,
+    unit_kind,
     variables,
 )
 from safe_vllm.checks.case import Case, Check
@@ -43,12 +44,13 @@ from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
 from safe_vllm.machine.model import lost
 from safe_vllm.machine.model_flags import asked
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, model_shape
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.grammar import HEADLESS
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.model_name import shown_name
 from safe_vllm.plan.profile_choice import choose
+from safe_vllm.plan.scene import Scene
 
 OF_MACHINE: tuple[Check, ...] = (
     software.vllm,
@@ -119,12 +121,14 @@ def checked(case: Case) -> tuple[Finding, ...]:
 
 def of_units(names: Sequence[str]) -> tuple[Finding, ...]:
     """Return what is found in a systemd unit and its drop-ins; ``-`` is standard input. Raises Trouble."""
-    return unit_file.checked(unit_files.read(names))
+    files = unit_files.each(names)
+    unit_kind.refuse_what_is_none(files)
+    return unit_file.checked([text for _, texts in files for text in texts])
 
 
 def of_manifests(names: Sequence[str]) -> tuple[Finding, ...]:
-    """Return what is found in Kubernetes manifests; ``-`` is standard input. Raises Trouble."""
-    return manifest.checked(manifest_files.read(names))
+    """Return what is found in Kubernetes manifests and compose files; ``-`` is standard input. Raises Trouble."""
+    return given.checked(manifest_files.each(names))
 
 
 def told_of_files(findings: Sequence[Finding], output: str) -> str:
@@ -173,7 +177,9 @@ def _with_plan(case: Case, intent: Intent) -> Case:
         plan = make_plan(intent, profile, because, *facts)
     except Trouble as trouble:
         return replace(case, no_plan=str(trouble))
-    return replace(case, plan=plan)
+    model = model_shape(case.words, case.machine, case.config)
+    scene = Scene(profile, case.machine, case.dialect, case.environment, case.config, model)
+    return replace(case, plan=plan, scene=scene)
 
 
 def _port(words: Sequence[str], config: Mapping[str, object] | None) -> Port | None:

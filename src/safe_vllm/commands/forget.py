@@ -44,7 +44,7 @@ def forget(
             found += records.kept_in(place)
         except OSError as error:
             closed.append(f"{place}: cannot be looked into: {reason_of(error)}")
-    if asked and closed:
+    if closed and (asked or not _is_any(found, fingerprints)):  # what is meant may lie where we may not look
         raise Trouble(closed[0], hint="run it as the user whose directory that is")
     meant = _meant(found, fingerprints) if fingerprints else found
     return Forgotten(places, tuple(records.drop(kept) for kept in meant), tuple(closed))
@@ -63,6 +63,11 @@ def raise_for_failures(forgotten: Forgotten) -> None:
     if failures := forgotten.failures:
         said = ", ".join(f"{each.kept.path}: cannot be dropped: {each.error}" for each in failures)
         raise Trouble(said, hint="run it as the user whose directory that is, and where it may be written")
+
+
+def _is_any(found: Sequence[Kept], fingerprints: Sequence[str]) -> bool:
+    """Return whether there is something of each fingerprint, or anything at all where none is named."""
+    return all(any(kept.key.startswith(wanted) for kept in found) for wanted in fingerprints or ("",))
 
 
 def _meant(found: Sequence[Kept], fingerprints: Sequence[str]) -> list[Kept]:

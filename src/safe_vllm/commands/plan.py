@@ -8,19 +8,32 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.facts import Machine
-from safe_vllm.machine.recorded import as_object
+from safe_vllm.machine.recorded import RECORDING, as_object
 from safe_vllm.plan.costs import costs
 from safe_vllm.plan.explain import difference, ladder_line, variable_line
+from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import RELIEVES, Plan, Rung
 from safe_vllm.plan.model_name import name_in, shown_name
 from safe_vllm.plan.profile_use import device_lines
 from safe_vllm.plan.secrets import hide, hide_variable
-from safe_vllm.preparing import Prepared
+from safe_vllm.preparing import Prepared, prepare
 
 NOT_KNOWN = "not known"
 ANYWHERE = ("vllm",)
 """How a command begins that is not for this machine."""
+
+
+def prepared(intent: Intent) -> Prepared:
+    """Make a plan and change nothing. Raises Trouble; where there is no vLLM, it names the way to plan without."""
+    try:
+        return prepare(intent, changes_nothing=True)
+    except Trouble as trouble:
+        if trouble.status is not Status.NOT_FOUND:
+            raise
+        hint = f"{trouble.hint}; or plan for another machine with --machine FILE, which {RECORDING} records there"
+        raise Trouble(trouble.message, hint=hint, status=trouble.status) from None
 
 
 def told(prepared: Prepared, output: str) -> str:
@@ -49,6 +62,7 @@ def as_json_object(prepared: Prepared) -> dict[str, object]:
         "left_out": [{"name": left.name, "because": left.because} for left in plan.ladder.left_out],
         "unread": sorted(plan.unread),
         "notes": list(plan.notes),
+        "problems": list(prepared.problems),
     }
 
 
@@ -89,6 +103,7 @@ def _lines(prepared: Prepared) -> Iterator[str]:
     if plan.pins:
         yield f"pinned: {', '.join(sorted(plan.pins))}"
     yield from (f"note: {note}" for note in plan.notes)
+    yield from (f"problem: {problem}" for problem in prepared.problems)
     if plan.entry_because:
         yield plan.entry_because
     if plan.caches:

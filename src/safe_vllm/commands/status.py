@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -58,10 +58,11 @@ def told(found: tuple[Place, ...], output: str, now: datetime | None = None) -> 
 
 
 def report(asked: str | None, name: str, output: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return one report, as Markdown or as JSON. Raises Trouble when there is none, or more than one, of that name."""
-    known: list[str] = []
+    """Return one report, as Markdown or as JSON. Raises Trouble unless just one is called or begins so."""
+    there = directory.to_read(asked, environment)
+    alike: list[str] = []
     closed: list[str] = []
-    for place in directory.to_read(asked, environment):
+    for place in there:
         try:
             found = incidents.find(place, name)
         except OSError as error:
@@ -69,11 +70,35 @@ def report(asked: str | None, name: str, output: str, environment: Mapping[str, 
             continue
         if isinstance(found, Listed):
             return CONTROLS.sub("?", incidents.text_of(found, output))
-        known += found
-    if closed and not known:
+        alike += found
+    if alike:
+        text, hint = f"more than one report begins with {name!r}", f"give more of its name: {_some(alike)}"
+        raise Trouble(text, hint=hint, status=Status.USAGE)
+    if closed:
         raise Trouble(closed[0], hint="run it as the user whose directory that is")
-    hint = f"meant may be: {', '.join(known[:LATEST])}" if known else "`safe-vllm status` lists those that there are"
-    raise Trouble(f"there is no report, or more than one, called {name!r}", hint=hint, status=Status.USAGE)
+    raise _unknown(name, tuple(map(_place, there)))
+
+
+def _unknown(name: str, found: Sequence[Place]) -> Trouble:
+    """Return what to say of a name that no report has: what else it is, which reports there are, and what to do."""
+    text = f"there is no report called {name!r}"
+    if any(run.path.stem == name for place in found for run in place.runs):
+        text += ", that is a launch"
+    elif name and any(kept.key.startswith(name) for place in found for kept in place.kept):
+        text += ", that is a fingerprint, for `safe-vllm forget`"
+    if known := [one.name for place in found for one in place.incidents]:
+        hint = f"give the name of one, or how it begins: {_some(known)}"
+    elif found:
+        where = ", ".join(str(place.path) for place in found)
+        hint = f"none was written yet in {where}; `safe-vllm status` alone tells what runs"
+    else:
+        hint = "there is no state directory here; give the --state-dir of the launch"
+    return Trouble(text, hint=hint, status=Status.USAGE)
+
+
+def _some(names: Sequence[str]) -> str:
+    left = len(names) - LATEST
+    return ", ".join(names[:LATEST]) + (f", and {left} more" if left > 0 else "")
 
 
 def _place(path: Path) -> Place:

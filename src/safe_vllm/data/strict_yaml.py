@@ -36,6 +36,10 @@ class _StrictLoader(_Base):
         return super().construct_mapping(node, deep=deep)
 
 
+MISTAGGED = (AttributeError, LookupError, TypeError)
+"""What PyYAML raises where a value is not of its tag's kind, as in ``!!bool x``."""
+BROKEN = (yaml.YAMLError, ValueError, RecursionError, OverflowError, *MISTAGGED)
+
 DEPTH_LIMIT = 100
 """Levels of a document whose lines are asked for. No file of ours has ten."""
 SIZE_LIMIT = 20_000
@@ -67,7 +71,10 @@ for _tag, _pattern, _first in (
 def _trouble(error: Exception, where: str) -> Trouble:
     mark = getattr(error, "problem_mark", None)
     place = f"{where}:{mark.line + 1}" if mark is not None else where
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if isinstance(error, MISTAGGED):
+        problem = "a value is not of its tag's kind (the tags begin with !!)"
+    else:
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     return Trouble(f"{place}: {problem}", hint="correct the YAML at that place")
 
 
@@ -79,7 +86,7 @@ def load(text: str | bytes, *, where: str, may_repeat: bool = False) -> object:
     """
     try:
         return _lenient(text, where) if may_repeat else yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+    except BROKEN as error:
         raise _trouble(error, where) from error
 
 
@@ -115,7 +122,7 @@ def load_with_lines(text: str | bytes, *, where: str) -> tuple[object, dict[Plac
             return loader.construct_document(node), lines
         finally:
             loader.dispose()
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+    except BROKEN as error:
         raise _trouble(error, where) from error
 
 

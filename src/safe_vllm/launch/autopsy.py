@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,26 +109,14 @@ def _core_limit() -> int | None:
 
 
 def advised_anew(verdict: Verdict, rung: Rung, command: Command, prepared: Prepared) -> Verdict:
-    """Return the verdict with advice that is not in effect already, and that fits the backend that the command names.
-
-    What is left out makes room: only the first few pieces of advice are given.
-    """
+    """Return the verdict with advice that is not in effect already, and that fits what was run."""
     from safe_vllm import known
     from safe_vllm.record.incident_advice import Running
-    from safe_vllm.verdict.advice import advised
+    from safe_vllm.verdict.in_effect import advised_with
 
     running, model = Running(rung.words, command.environment, prepared.config), prepared.machine.model
-    named = running.named_backend(verdict.suspect)
-    is_vague = verdict.backend is None or _plain(verdict.backend) in _plain(named or "")
-    if named and is_vague:  # TRT-LLM's kernels for such weights have another name in the output
-        named = f"{named}_mxfp4" if model and model.weight_format == "mxfp4" else named
-    told = replace(verdict, backend=named if named and is_vague else verdict.backend)
-    table = tuple(entry for entry in known.advice() if not running.has_effect_of(entry.text))
-    return replace(advised(told, table), backend=verdict.backend)
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "_").replace(" ", "_")
+    is_mxfp4 = model is not None and model.weight_format == "mxfp4"
+    return advised_with(verdict, known.advice(), running, is_mxfp4=is_mxfp4)
 
 
 def _suspect_caches(around: Circumstances, environment: Mapping[str, str], words: Sequence[str]) -> Iterator[str]:

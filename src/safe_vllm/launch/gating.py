@@ -22,6 +22,7 @@ from safe_vllm.policy.descent import End
 
 if TYPE_CHECKING:
     from safe_vllm.machine.condition import Port
+    from safe_vllm.machine.listeners import Listener
     from safe_vllm.machine.xid import Xids
 
 GPU_WAIT_S = 50.0
@@ -62,6 +63,11 @@ class Gates:
         if not self.levels:
             # in front, should it come so late that others are there already
             self.loop.ask(partial(_levels, self.environment), partial(self.levels.insert, 0))
+
+    def listener(self, place: Endpoint) -> Listener | None:
+        """Return who answers where vLLM shall, as far as that can be seen from here. Raises StopAsked."""
+        given = answer(self.loop, partial(_listener, place))
+        return given[0] if given else None
 
     def pass_before(self, attempt: int, place: Endpoint | None, host_name: str) -> End | None:
         """Wait until a further attempt may begin; return the end of the launch where it may not. Raises StopAsked."""
@@ -139,6 +145,12 @@ def _port(place: Endpoint, host_name: str) -> Port:
 
     found = None if place.uds else ports.port(host_name, place.port)
     return found or Port(host_name, place.port, ports.IN_USE if is_taken(place) else None)
+
+
+def _listener(place: Endpoint) -> Listener | None:
+    from safe_vllm.machine import listeners
+
+    return listeners.at_socket(place.uds) if place.uds else listeners.at_port(place.port)
 
 
 def _is_used(port: Port) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from safe_vllm.announce.picture import Event, Picture, facts
+from safe_vllm.attempt.gates import comes
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.errors import reason_of
 from safe_vllm.launch.telling import Account
@@ -124,10 +125,7 @@ class Keeper:
 
     def finish(self) -> None:
         """Let what was begun come to its end; what did not come to it once is not waited for again."""
-        until = self.loop.now() + KEEP_WITHIN_S
-        while self.pending and not self.is_given_up:
-            self.loop.turn(until)
-            self.is_given_up = self.loop.now() >= until
+        self.is_given_up = self.is_given_up or not comes(self.loop, lambda: not self.pending, KEEP_WITHIN_S)
 
     def _begin(self, deed: Callable[[], T], on_done: Callable[[T], None]) -> None:
         def done(result: T) -> None:
@@ -141,7 +139,5 @@ class Keeper:
         """Return what came of a deed, ``None`` where it takes too long. A stop that comes meanwhile waits for it."""
         given: list[T] = []
         self._begin(deed, given.append)
-        until = self.loop.now() + KEEP_WITHIN_S
-        while not given and self.loop.now() < until:
-            self.loop.turn(until)
+        comes(self.loop, lambda: given, KEEP_WITHIN_S)
         return given[0] if given else None

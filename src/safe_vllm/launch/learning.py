@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from safe_vllm.launch.autopsy import Circumstances, Failed, write
+from safe_vllm.attempt.order import Ended
+from safe_vllm.launch.autopsy import Circumstances, Failed, advised_anew, write
 from safe_vllm.launch.judging import verdict_on_dying
 from safe_vllm.launch.keeping import Keeper
 from safe_vllm.launch.timekeeping import budget_of
+from safe_vllm.plan.command import Command
+from safe_vllm.plan.ladder import Rung
 from safe_vllm.policy.descent import End, Past, after
 from safe_vllm.policy.history import breaks
 from safe_vllm.preparing import Prepared
+from safe_vllm.verdict.evidence import Verdict
 
 
 def learn(failed: Failed, around: Circumstances, keeper: Keeper, *, is_left: bool) -> None:
@@ -28,6 +32,18 @@ def learn(failed: Failed, around: Circumstances, keeper: Keeper, *, is_left: boo
     if is_left and not failed.ended.stuck and breaks(around.history[-1]):
         keeper.broke(failed.number, failed.rung, failed.verdict)
     keeper.report(failed.number, failed.rung, partial(write, failed, around))
+
+
+def advised(verdict: Verdict, ended: Ended, rung: Rung, command: Command, prepared: Prepared) -> Verdict:
+    """Return the verdict with the advice that the report will give too; a stop needs none.
+
+    How to open core files the report alone tells: to look for them takes a while.
+    """
+    if ended.observations.stop_requested:
+        return verdict
+    verdict = advised_anew(verdict, rung, command, prepared)
+    there = {"stacks"} if ended.stacks and ended.stacks.taken else set()
+    return replace(verdict, advised=tuple(one for one in verdict.advised if one.makes not in there))
 
 
 def _died(failed: Failed, around: Circumstances) -> tuple[Failed, Circumstances] | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from safe_vllm.announce import shouting
 from safe_vllm.attempt.begin import begin
 from safe_vllm.attempt.gates import answer, is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
@@ -46,6 +45,8 @@ class Launch:
     rung: int = 0
     before: int = 0
     """The rung of the last attempt."""
+    ran: Rung | None = None
+    """The same as it was run: with the caches that it had."""
     reason: str = ""
     """Why it is this rung's turn."""
     history: list[Past] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Launch:
         self.account.opening(self.prepared)
         if self.prepared.plan.forgets:
             self.keeper.forget()
-        self._remind()
+        self.account.remind(self.loop.call_in)
         try:
             end = self._descend()
         except StopAsked:
@@ -73,10 +74,6 @@ class Launch:
         self.keeper.finish()
         self.account.closing(end)
         return int(end.status)
-
-    def _remind(self) -> None:
-        self.account.degraded()
-        self.loop.call_in(shouting.EVERY_S, self._remind)
 
     def _descend(self) -> End:
         first = self._attempt()
@@ -88,9 +85,8 @@ class Launch:
         return until_the_end(first, self._attempt, self.loop.sleep, limits.backoff_s, self._tell_step)
 
     def _tell_step(self, pause_s: float) -> None:
-        before, following = self.rungs[self.before], self.rungs[self.rung]
-        number, unread = len(self.history) + 1, self.prepared.plan.unread
-        self.account.step(number, before, following, pause_s, self.reason, unread)
+        following, unread = self._to_run(self.rungs[self.rung]), self.prepared.plan.unread
+        self.account.step(len(self.history) + 1, self.ran or following, following, pause_s, self.reason, unread)
 
     def _attempt(self) -> Next | End:
         """Run the current rung once and decide what follows."""
@@ -100,6 +96,7 @@ class Launch:
             return end
         order = self._order(number, rung)  # the last moment for a stop to come before there is an attempt
         self.account.attempt_started(number, rung)
+        self.ran = rung
         spawned_at_s, spawned_at = self.loop.now(), time.time()
         begun = begin(self.loop, order)
         self.gates.remember_host()
@@ -109,12 +106,14 @@ class Launch:
         ended = supervise.run(self.loop, order, begun, self.gates.gpu_faults(order.command.environment))
         if ended.spawn_error is not None:
             reason = os.strerror(ended.spawn_error)
-            raise Trouble(f"{self.prepared.vllm[0]} cannot be executed: {reason}", status=Status.NOT_EXECUTABLE)
-        verdict = verdict_of(ended, self.prepared.machine)
+            text, hint = f"{self.prepared.vllm[0]} cannot be executed: {reason}", "see its permissions and first line"
+            raise Trouble(text, hint=hint, status=Status.NOT_EXECUTABLE)
+        from safe_vllm.launch.autopsy import Failed
+        from safe_vllm.launch.learning import advised
+
+        verdict = advised(verdict_of(ended, self.prepared.machine), ended, rung, order.command, self.prepared)
         self.account.death(number, rung, self.loop.now() - spawned_at_s, ended.observations, verdict)
         decision = self._decide(ended, verdict, spawned_at_s)
-        from safe_vllm.launch.autopsy import Failed
-
         self._keep(Failed(number, rung, order.command, ended, verdict, spawned_at, time.time()), decision)
         return decision
 
@@ -168,13 +167,14 @@ class Launch:
         place = endpoint.endpoint(rung.words, self.prepared.environment, self.prepared.config)
         if place is None or answer(self.loop, partial(is_taken, place)) != (True,):
             return place
-        self.account.port_taken(number, rung, place)
+        self.account.port_taken(number, rung, place, self.gates.listener(place))
         return None
 
     def _decide(self, ended: Ended, verdict: Verdict, spawned_at_s: float) -> Next | End:
         observations = ended.observations
         if ended.stuck:
-            return End(Status.STUCK, f"it survived SIGKILL, stuck in the kernel: {', '.join(ended.stuck)}")
+            left = ", ".join(ended.stuck)
+            return End(Status.STUCK, f"SIGKILL did not end what is stuck in the kernel: {left}; restart the machine")
         ready_for_s = observations.uptime_s if observations.was_ready else 0.0
         past = Past(
             self.rung,

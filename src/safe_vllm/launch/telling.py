@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,13 @@ from safe_vllm.plan.costs import costs
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.ladder import Rung
+from safe_vllm.plan.veil import plain_veil
 from safe_vllm.policy.descent import End, Next
 from safe_vllm.preparing import Prepared
 
 if TYPE_CHECKING:
     from safe_vllm.attempt.event import StacksTaken
+    from safe_vllm.machine.listeners import Listener
     from safe_vllm.verdict.evidence import Observations, Verdict
 
 
@@ -52,9 +56,11 @@ class Account:
         """Tell that vLLM is about to be spawned."""
         self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
 
-    def port_taken(self, number: int, rung: Rung, place: Endpoint) -> None:
-        """Tell that somebody else already answers where vLLM shall."""
-        self.teller.tell("port-taken", banner.taken(place), attempt=number, rung=rung.name)
+    def port_taken(self, number: int, rung: Rung, place: Endpoint, by: Listener | None) -> None:
+        """Tell that somebody else already answers where vLLM shall, and who, without their secrets."""
+        holder, command = _shown(by) if by else (None, None)
+        lines = banner.taken(place, holder, command)
+        self.teller.tell("port-taken", lines, attempt=number, rung=rung.name, holder=holder, command=command)
 
     def phase(self, number: int, rung: Rung, phase: str) -> None:
         """Tell how far the start has come."""
@@ -97,6 +103,11 @@ class Account:
         if picture.state == "ready" and (lines := shouting.lines(picture)):
             assert picture.degraded is not None
             self.teller.tell("degraded", lines, attempt=picture.attempt, **asdict(picture.degraded))
+
+    def remind(self, call_in: Callable[[float, Callable[[], None]], None]) -> None:
+        """Tell again that the server is degraded, if it is, now and every hour by the timers of the loop."""
+        self.degraded()
+        call_in(shouting.EVERY_S, partial(self.remind, call_in))
 
     def ready(self, number: int, rung: Rung, after_s: float, note: str) -> None:
         """Tell that the server works, seconds after it was spawned, and if it is not as it was asked for."""
@@ -154,3 +165,11 @@ class Account:
         """Tell how the launch ended."""
         lines = banner.closing(end.status, end.reason)
         self.teller.tell("launch-ended", lines, status=int(end.status), reason=end.reason)
+
+
+def _shown(by: Listener) -> tuple[str, str | None]:
+    """Return the name and the command of another process, without its secrets and what a terminal would obey."""
+    from safe_vllm.record.records import printable  # seldom needed
+
+    command = shlex.join(plain_veil(by.words, ()).words(by.words))
+    return printable(f"{by.name or 'process'} ({by.pid})"), printable(command) if by.words else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from safe_vllm.atomic import replace
 from safe_vllm.machine.rooted import below
 
 OFF = "SAFE_VLLM_NO_CACHE"
@@ -39,12 +40,6 @@ def keep(place: Path | None, name: str, content: bytes) -> None:
     """Keep ``content`` under ``name``, whole or not at all, for this user alone."""
     if place is None:
         return
-    new = place / f".{name}.{os.urandom(4).hex()}"
-    try:
+    with suppress(OSError):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.touch(mode=0o600, exist_ok=False)
-        new.write_bytes(content)
-        new.replace(place / name)
-    except OSError:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
+        replace(place / name, content, place / f".{name}.{os.urandom(4).hex()}")

@@ -5,15 +5,11 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
-import re
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 from safe_vllm.errors import reason_of
 from safe_vllm.machine.condition import Port
-from safe_vllm.machine.rooted import text_of
+from safe_vllm.machine.listeners import Listener, at_port
 
 ADDRESSES = {"": "0.0.0.0", "localhost": "127.0.0.1"}
 PORTS = range(1, 65536)
@@ -27,7 +23,7 @@ def port(host: str, number: int) -> Port | None:
     if number not in PORTS or not _is_address(address):
         return None
     trouble = _trouble(address, number)
-    return Port(host, number, trouble, _holder(number) if trouble else None)
+    return Port(host, number, trouble, _named(at_port(number, listens=False)) if trouble else None)
 
 
 def _is_address(text: str) -> bool:
@@ -49,27 +45,5 @@ def _trouble(address: str, number: int) -> str | None:
     return None
 
 
-def _holder(number: int) -> str | None:
-    """Return name and number of a process with a socket there; other users' processes do not show theirs."""
-    inodes = {f"socket:[{inode}]" for inode in _inodes(number)}
-    for process in Path("/proc").glob("[0-9]*") if inodes else ():
-        if any(link in inodes for link in _links(process)):
-            name = (text_of(process / "comm") or "").strip()
-            return f"{name or 'process'} ({process.name})"
-    return None
-
-
-def _inodes(number: int) -> Iterator[str]:
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in (text_of(Path(table)) or "").splitlines():
-            fields = line.split()
-            found = re.fullmatch(r"[0-9A-F]+:([0-9A-F]{4})", fields[1]) if len(fields) > 9 else None
-            if found and int(found[1], 16) == number:
-                yield fields[9]
-
-
-def _links(process: Path) -> Iterator[str]:
-    with suppress(OSError):
-        for descriptor in (process / "fd").iterdir():
-            with suppress(OSError):
-                yield str(descriptor.readlink())
+def _named(found: Listener | None) -> str | None:
+    return None if found is None else f"{found.name or 'process'} ({found.pid})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -20,6 +21,9 @@ from safe_vllm.machine.rooted import is_mute
 from safe_vllm.machine.schemes import UNKNOWN
 from safe_vllm.machine.weights import ONLINE
 
+RECORDING = "`safe-vllm --output json doctor MODEL … > FILE`"
+"""Writes down what ``--machine FILE`` takes."""
+NAMELESS = "the record does not name its model (model_name): what it says of one is taken for the one that is asked for"
 VERSION = 1
 """Of the form of these files."""
 LARGEST = 10**9
@@ -30,6 +34,8 @@ CAPABILITY = re.compile(r"\d{1,3}\.\d{1,3}", re.ASCII)
 def read(path: str) -> Machine:
     """Return the machine that a file describes. Raises Trouble with the place in it."""
     try:
+        if not os.path.lexists(path):
+            raise Trouble(f"{path}: there is no such file", hint=f"{RECORDING} records a machine", status=Status.USAGE)
         if is_mute(Path(path)):
             raise _trouble(f"{path}: cannot be read: it is a FIFO", "name a file of recorded facts")
         text = Path(path).read_text(encoding="utf-8")
@@ -60,6 +66,8 @@ def read_with_model(
     if recorded and flags.names and not any(_is_same(recorded, name) for name in flags.names):
         said = f"{path} describes the model {recorded}; whether the command means that one cannot be told"
         machine = replace(machine, model_note=said)
+    if recorded is None:
+        machine = replace(machine, model_note=NAMELESS)
     weight_format, block_size = ONLINE.get(flags.quantization or "", UNKNOWN)
     if weight_format is None or shape.weight_format not in (None, "bf16"):
         return machine

@@ -49,7 +49,7 @@ def make_plan(
     ``without`` names rungs that vLLM refused: those below do not make their change. Such a rung stays where it is, so
     every rung down to the last refused one is as before. Raises ``Trouble`` for a ``--start-at`` that there is not.
     """
-    model, allowed = _model(intent.words, machine, config), within(profile, intent.pins, dialect)
+    model, allowed = model_shape(intent.words, machine, config), within(profile, intent.pins, dialect)
     scene = Scene(allowed, machine, dialect, environment, config, model, None, intent.pins, kept_from_ray)
     scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene, known_bad))
     ladder = _ladder(intent.words, scene, without, profile)
@@ -93,7 +93,8 @@ def _as_started(ladder: Ladder, start: Start, scene: Scene) -> Ladder:
     return replace(ladder, rungs=tuple(with_fresh_caches(rung, *around) for rung in ladder.rungs))
 
 
-def _model(words: Words, machine: Machine, config: Config) -> ModelShape:
+def model_shape(words: Words, machine: Machine, config: Config) -> ModelShape:
+    """Return what is known of the model's shape: by its files, else by its name."""
     if machine.model is not None:
         return machine.model
     name, asked = name_in(words, config), read(words, config).setting(QUANTIZATION).value

@@ -7,9 +7,9 @@ https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/utils/argparse_utils.py
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from safe_vllm.plan.grammar import FLAGS, OPTIMIZATION, Flag
@@ -19,6 +19,9 @@ LONGEST_NUMBER = 18
 
 Source = Literal["default", "config", "user"]
 """vLLM's own default; the file named by ``--config``; the command line."""
+
+Find = Callable[[str], "tuple[Flag, bool] | None"]
+"""Tells the flag of a spelling, and whether that switches it on."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,16 @@ def read(words: Sequence[str], config: Mapping[str, object] | None = None) -> Re
     return Reading((*from_file, *scan(words)))
 
 
-def scan(words: Sequence[str], source: Source = "user") -> tuple[Occurrence, ...]:
-    """Return every place in ``words``, up to a bare ``--``, where a flag of the grammar is spelled."""
+def scan(words: Sequence[str], source: Source = "user", find: Find | None = None) -> tuple[Occurrence, ...]:
+    """Return every place in ``words``, up to a bare ``--``, where a flag of the grammar is spelled.
+
+    ``find``: of a wider grammar (``finder``).
+    """
     found: list[Occurrence] = []
     words = tuple(words[: end_of_options(words)])
     at = 0
     while at < len(words):
-        occurrence = _occurrence(words, at, source)
+        occurrence = _occurrence(words, at, source, find or _flag)
         if occurrence:
             found.append(occurrence)
         at += occurrence.size if occurrence else _size_of_stranger(words[at])
@@ -141,7 +147,7 @@ def _size_of_stranger(word: str) -> int:
     return 2 if word.startswith("-") and "." in word and "=" not in word else 1
 
 
-def _occurrence(words: Sequence[str], at: int, source: Source) -> Occurrence | None:
+def _occurrence(words: Sequence[str], at: int, source: Source, find: Find) -> Occurrence | None:
     word = words[at]
     if not word.startswith("-"):
         return None
@@ -151,7 +157,7 @@ def _occurrence(words: Sequence[str], at: int, source: Source) -> Occurrence | N
         return Occurrence(letter, at, 1, word[:2], (word[2:].removeprefix("="),), is_joined=True, source=source)
     name, equals, joined = word.partition("=")
     spelled, _, key = name.partition(".")
-    found = _flag(spelled)
+    found = find(spelled)
     if found is None:
         return None
     flag, is_on = found
@@ -181,21 +187,28 @@ def is_flag_like(word: str) -> bool:
     return not is_number and (" " not in word or "=" in word)
 
 
-@lru_cache(maxsize=4096)
-def _flag(spelled: str) -> tuple[Flag, bool] | None:
+def finder(flags: Mapping[str, Flag]) -> Find:
+    """Return what finds the flag of a spelling among these, and remembers it."""
+    return lru_cache(maxsize=4096)(partial(_found, flags))
+
+
+def _found(flags: Mapping[str, Flag], spelled: str) -> tuple[Flag, bool] | None:
     """Return the flag of a spelling, and whether it switches on. Underscores are dashes."""
     if not spelled.startswith("--"):
-        return next(((flag, True) for flag in FLAGS.values() if flag.short == spelled), None)
+        return next(((flag, True) for flag in flags.values() if flag.short == spelled), None)
     name = spelled.replace("_", "-")
-    if name in FLAGS:
-        return FLAGS[name], True
-    for flag in FLAGS.values():
+    if name in flags:
+        return flags[name], True
+    for flag in flags.values():
         if name.startswith(flag.shortest) and flag.name.startswith(name):
             return flag, True
         shortest_negative = f"--no-{flag.shortest[2:]}"
         if flag.has_negative and name.startswith(shortest_negative) and flag.negative.startswith(name):
             return (flag, False) if flag.kind == "switch" else None
     return None
+
+
+_flag = finder(FLAGS)
 
 
 def _letter(word: str) -> Flag | None:

@@ -129,13 +129,15 @@ def _pointed(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | 
     below = _below(ladder, history)
     rung = relieving(ladder, below, verdict.suspect)
     if rung is not None:
-        why = "" if rung == below[0] else f", and this is the next rung that answers a fault of {verdict.suspect}"
+        why = "" if rung == below[0] else f", and this is the next rung that helps against a fault of {verdict.suspect}"
         return _next(history, budget, rung, verdict.reason + why)
     if not is_given_up(history, budget):
-        why = f"the same rung once more, because none below answers a fault of {verdict.suspect}"
+        why = f"the same rung once more, because none below helps against a fault of {verdict.suspect}"
         return _next(history, budget, last.rung, f"{why}: {verdict.reason}")
     advice = f"; what may help: {'; '.join(verdict.advice)}" if verdict.advice else ""
-    return End(Status.SPENT, f"no rung is left that answers a fault of {verdict.suspect}: {verdict.reason}{advice}")
+    return End(
+        Status.SPENT, f"no rung is left that helps against a fault of {verdict.suspect}: {verdict.reason}{advice}"
+    )
 
 
 def _below(ladder: Ladder, history: Sequence[Past]) -> list[int]:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from safe_vllm.atomic import FOR_US, opened, replace
+
 LARGEST_BYTES = 1 << 20
 """No file of ours comes near."""
 LOCK = ".lock"
@@ -37,8 +39,7 @@ def make_directory(path: Path) -> None:
 @contextmanager
 def locked(directory: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Keep every other launcher out of a directory meanwhile. Raises OSError, TimeoutError among them."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(directory / LOCK, flags, 0o600)
+    descriptor = opened(directory / LOCK, os.O_RDWR, FOR_US)
     try:
         _lock(descriptor, time.monotonic() + wait_s, wait_s)
         yield
@@ -70,14 +71,7 @@ def read(path: Path, *, of_anyone: bool = False) -> bytes | None:
 
 def write(path: Path, content: bytes) -> None:
     """Replace a file, or make it: afterwards the old or the new one is there, whole. Raises OSError."""
-    new = path.with_name(f".{path.name}.{os.urandom(4).hex()}{NEW}")
-    try:
-        _write_new(new, content)
-        new.replace(path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
+    replace(path, content, path.with_name(f".{path.name}.{os.urandom(4).hex()}{NEW}"), is_synced=True)
     sync_directory(path.parent)
 
 
@@ -127,16 +121,6 @@ def _check(found: os.stat_result, *, of_anyone: bool) -> None:
         raise PermissionError(errno.EPERM, f"it belongs to another user ({found.st_uid})")
     if found.st_size > LARGEST_BYTES:
         raise Unfit(f"it has {found.st_size} bytes, and no file of ours has so many")
-
-
-def _write_new(new: Path, content: bytes) -> None:
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        while content:
-            content = content[os.write(descriptor, content) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _lock(descriptor: int, until: float, wait_s: float) -> None:

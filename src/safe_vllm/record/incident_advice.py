@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,23 +10,11 @@ from safe_vllm.plan.edit import Config, Words
 from safe_vllm.plan.settings import autotune, moe_backend
 from safe_vllm.record.incident import Core
 from safe_vllm.record.incident_command import has, option
+from safe_vllm.verdict.evidence import Advised
 
 MOE, ATTENTION, ALL2ALL = "--moe-backend", "--attention-backend", "--all2all-backend"
-FOLLOWED = {
-    "PYTHONFAULTHANDLER": "process",
-    "keep the core file": "gpu",
-    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "gpu",
-    "py-spy dump": "stacks",
-}
-"""Signs of advice, and what there is already where somebody followed it."""
 OPEN = "open the core file, which shows where the process crashed: "
 OPEN_GPU = "open the GPU core dump, which names the kernel: "
-ABOUT_TUNING = re.compile(r"tuner|untuned|autotune|AUTOTUNE|tune again|tuned in|tuning")
-_ASSIGNED = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([\w./:-]*\w)")
-_FLAG = re.compile(r"^(?:[^:]*: )?(--[\w-]+)(?: ([\w.-]+))?")
-_OMITTED = re.compile(r"\bleave out (--[\w-]+) if it is set")
-_VERBS = frozenset("avoids avoid helped ended served stopped makes moves turns".split())
-"""What follows a switch in a piece of advice, where a value would follow another flag."""
 
 
 @dataclass(frozen=True)
@@ -54,39 +41,30 @@ class Running:
             named = str(moe_backend(self.words, self.config).value)
         return None if named in (None, "", "auto") else named
 
-    def has_effect_of(self, advice: str) -> bool:
+    def has_effect_of(self, advice: Advised) -> bool:
         """Whether ``advice`` asks for what is so already, or for a change to what is not in use."""
-        if not self.tunes and ABOUT_TUNING.search(advice):
+        if advice.leaves_out and not has(self.words, advice.leaves_out):
             return True
-        if omitted := _OMITTED.search(advice):
-            return not has(self.words, omitted[1])
-        return self.has(advice)
+        return (advice.needs_tuning and not self.tunes) or self.has(advice)
 
-    def has(self, advice: str) -> bool:
-        """Whether the setting that ``advice`` names is in effect."""
-        assigned = _ASSIGNED.findall(advice)
-        if assigned and all(self.environment.get(name) == value for name, value in assigned):
-            return True
-        return (flag := _FLAG.match(advice)) is not None and self._has(flag[1], flag[2] or "")
+    def has(self, advice: Advised) -> bool:
+        """Whether the settings that ``advice`` names are in effect."""
+        return bool(advice.sets) and all(map(self._has, advice.sets))
 
-    def _has(self, flag: str, value: str) -> bool:
+    def _has(self, setting: str) -> bool:
+        flag, _, value = setting.partition(" ")
+        if not flag.startswith("--"):
+            name, _, value = setting.partition("=")
+            return self.environment.get(name) == value
         if flag == MOE:
             return self.named_backend("moe") == value.replace("-", "_")
-        if not value or value in _VERBS:
-            return has(self.words, flag)
-        return option(self.words, flag, self.config) == value
+        return option(self.words, flag, self.config) == value if value else has(self.words, flag)
 
 
-def useful(
-    advice: Sequence[str], running: Running, cores: Sequence[Core], python: str | None, *, has_stacks: bool
-) -> Iterator[str]:
-    """Yield what to do with the core files that there are, and what is left of the advice."""
-    kinds = {core.kind for core in cores}
-    for kind in sorted(kinds):
-        path = next(core.path for core in cores if core.kind == kind)
+def opening(cores: Sequence[Core], python: str | None) -> Iterator[str]:
+    """Yield what to do with the core files that there are, one of each kind."""
+    firsts = {core.kind: core.path for core in reversed(cores)}
+    for kind, path in sorted(firsts.items()):
         with_python = f"gdb {shlex.quote(python or 'python3')} {shlex.quote(path)}"
         on_gpu = f"cuda-gdb -ex {shlex.quote(f'target cudacore {path}')}"
         yield OPEN_GPU + on_gpu if kind == "gpu" else OPEN + with_python
-    there = {*kinds, *(["stacks"] if has_stacks else [])}
-    done = [sign for sign, kind in FOLLOWED.items() if kind in there]
-    yield from (text for text in advice if not (running.has_effect_of(text) or any(sign in text for sign in done)))

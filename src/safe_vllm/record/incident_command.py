@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.edit import Config, Words
-from safe_vllm.plan.flags import end_of_options, is_flag_like, read
+from safe_vllm.plan.flags import read
 from safe_vllm.plan.grammar import DATA_PARALLEL, EXPERT_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.plan.model_name import name_in
 from safe_vllm.plan.settings import autotune, moe_backend
 from safe_vllm.plan.veil import Veil
 from safe_vllm.record.incident import Setting, Variable
+from safe_vllm.record.shape_flags import spellings
 
 PREFIXES = (
     "VLLM_ FLASHINFER_ TRTLLM_ CUDA_ CUBLAS_ CUDNN_ NCCL_ NVIDIA_ NVSHMEM_ UCX_ TORCH PYTORCH_ TRITON_ OMP_ HF_ "
@@ -56,25 +57,14 @@ def variables(environment: Mapping[str, str], unread: Collection[str], veil: Vei
 
 
 def option(words: Sequence[str], name: str, config: Config = None) -> str | None:
-    """Return the value of a flag that takes one, also of one that no plan knows; ``None``: it is not given."""
-    found = next((str(value) for key, value in (config or {}).items() if _spelled(f"--{key}") == name), None)
-    given = words[: end_of_options(words)]
-    for at, word in enumerate(given):
-        spelled, equals, joined = word.partition("=")
-        if _spelled(spelled) != name:
-            continue
-        after = given[at + 1] if at + 1 < len(given) and not is_flag_like(given[at + 1]) else None
-        found = joined if equals else after
-    return found
+    """Return the value of a flag that takes one, also of one that no rung changes; ``None``: it is not given."""
+    values = [place.values[0] for place in spellings(words, config) if place.flag.name == name and not place.key]
+    return values[-1] if values else None
 
 
 def has(words: Sequence[str], name: str) -> bool:
-    """Return whether a flag is given."""
-    return any(_spelled(word.partition("=")[0]) == name for word in words[: end_of_options(words)])
-
-
-def _spelled(word: str) -> str:
-    return word.replace("_", "-") if word.startswith("--") else word
+    """Return whether a flag is given; ``--no-`` and the rest of it: whether it is switched off."""
+    return any(name == (place.flag.name if place.is_on else place.flag.negative) for place in spellings(words, None))
 
 
 def settings(words: Words, environment: Mapping[str, str], config: Config, veil: Veil) -> Iterator[Setting]:

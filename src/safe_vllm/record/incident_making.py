@@ -30,7 +30,7 @@ from safe_vllm.record.incident import (
     Times,
     Untried,
 )
-from safe_vllm.record.incident_advice import Running, useful
+from safe_vllm.record.incident_advice import Running, opening
 from safe_vllm.record.incident_command import command_line, settings, variables
 from safe_vllm.record.incident_ladder import untried
 from safe_vllm.record.incident_surroundings import gpu_memory, gpus, host, versions
@@ -181,13 +181,15 @@ def _death(found: Material) -> Death:
 
 
 def _advice(found: Material) -> tuple[str, ...]:
-    running = Running(found.rung.words, found.command.environment, found.config)
-    python, next_one = found.machine.installation.python, found.following
-    left = useful(found.verdict.advice, running, _cores(found), python, has_stacks=bool(found.stacks))
+    """Return what to do with what there is, and the advice, but for how to make that."""
+    cores, next_one = _cores(found), found.following
+    there = {*(core.kind for core in cores), *(["stacks"] if found.stacks else [])}
+    left = [one for one in found.verdict.advised if one.makes not in there]
+    first = opening(cores, found.machine.installation.python)
     if next_one.rung is None or next_one.command is None:
-        return tuple(left)
+        return (*first, *(one.text for one in left))
     after, tries = Running(next_one.rung.words, next_one.command.environment, found.config), found.attempt + 1
-    return tuple(f"{text} (attempt {tries} tries it)" if after.has(text) else text for text in left)
+    return (*first, *(f"{one.text} (attempt {tries} tries it)" if after.has(one) else one.text for one in left))
 
 
 def _cores(found: Material) -> tuple[Core, ...]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from safe_vllm.verdict.evidence import GpuEvent, ProcessEnd
+from safe_vllm.verdict import xids
+from safe_vllm.verdict.evidence import NVML, GpuEvent, ProcessEnd
 
 _LINE = re.compile(r"\bXid\b.{0,40}\d")
-_TOLD = re.compile(r"\bXid \((?P<bus>[^)]*)\): (?P<number>\d+)(?:, pid='?(?P<pid>\d+)'?(?:, name=(?P<name>[^,]+))?)?")
 _PREFIX = re.compile(r"\((?P<name>[\w:.-]+) pid=(?P<pid>\d+)[,)]")
-NVML = "NVML: "
 
 
 def lines(texts: Iterable[str], events: Iterable[GpuEvent]) -> list[str]:
@@ -29,12 +28,12 @@ def notes(
 
 
 def _note(line: str, ours: dict[str, str], places: dict[str, int]) -> str:
-    told = _TOLD.search(line)
+    told, is_reported = xids.LINE.search(line), line.startswith(NVML)
     if told is None:
-        return "a GPU is lost, as NVML reported" if line.startswith(NVML) else "a line names one: see below"
+        return "a GPU is lost, as NVML reported" if is_reported else "a line names one: see below"
     place = places.get(told["bus"])
     gpu = f"the GPU at {told['bus']}" + ("" if place is None else f" (GPU {place} as CUDA counts)")
-    return ", ".join([f"Xid {told['number']} on {gpu}", *_who(told, ours, is_reported=line.startswith(NVML))])
+    return ", ".join([f"Xid {told['number']} on {gpu}", *_who(told, ours, is_reported=is_reported)])
 
 
 def _who(told: re.Match[str], ours: dict[str, str], *, is_reported: bool) -> Iterator[str]:

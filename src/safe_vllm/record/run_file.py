@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safe_vllm import atomic
 from safe_vllm.errors import reason_of
 from safe_vllm.record.directory import make
 from safe_vllm.record.files import LARGEST_BYTES
@@ -69,20 +70,11 @@ class RunFile:
             self._lock = None
         make(self._folder.parent)
         make(self._folder, FOLDER_FOR_ALL)
-        self._lock = _opened(self._path.with_suffix(LOCK_ENDING), os.O_RDWR | os.O_NONBLOCK)
+        self._lock = atomic.opened(self._path.with_suffix(LOCK_ENDING), os.O_RDWR, FOR_ALL)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _replace(self, facts: Mapping[str, Any]) -> None:
-        """Write it beside and rename it; what was left half is removed. Raises OSError."""
-        new = self._path.with_suffix(NEW_ENDING)
-        try:
-            with os.fdopen(_opened(new, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK), "w", encoding="ascii") as file:
-                json.dump(facts, file)
-            new.replace(self._path)
-        except OSError:
-            with suppress(OSError):
-                new.unlink()
-            raise
+        atomic.replace(self._path, json.dumps(facts).encode(), self._path.with_suffix(NEW_ENDING), FOR_ALL)
 
 
 @dataclass(frozen=True)
@@ -139,17 +131,6 @@ def _may_go(path: Path) -> bool:
     """Return whether a launch made it: the operator may have a ``run`` of his own where he lets us write."""
     lock = path.with_suffix(LOCK_ENDING)
     return REMOVABLE.fullmatch(path.stem) is not None and lock.is_file() and not lock.is_symlink()
-
-
-def _opened(path: Path, flags: int) -> int:
-    """Open a file that everybody may read, whatever the umask. Raises OSError."""
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FOR_ALL)
-    try:
-        os.fchmod(descriptor, FOR_ALL)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _is_alive(path: Path) -> bool:

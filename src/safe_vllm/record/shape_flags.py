@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from safe_vllm.plan.edit import Config
-from safe_vllm.plan.flags import LONGEST_NUMBER, Occurrence, config_words, end_of_options, is_flag_like, read
+from safe_vllm.plan.flags import LONGEST_NUMBER, Occurrence, config_words, finder, read, scan
 from safe_vllm.plan.grammar import (
     AUTOTUNE,
     COMPILATION_CONFIG,
@@ -20,7 +20,6 @@ from safe_vllm.plan.grammar import (
     MOE_BACKEND,
     SPECULATIVE_CONFIG,
     SPECULATIVE_METHOD,
-    Flag,
 )
 from safe_vllm.plan.secrets import hide
 from safe_vllm.plan.settings import AUTOTUNE_KEY, BACKEND_KEY, autotune, moe_backend
@@ -59,6 +58,7 @@ ELSEWHERE = frozenset(
 )
 """Flags of the grammar that are not of the sort: of the front end, of a place in a group, and what is read apart."""
 
+_find = finder({**FLAGS, **MORE})
 NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
@@ -99,49 +99,23 @@ def _drafter(found: dict[str, str]) -> str:
 
 def _of_more(words: Sequence[str], config: Config) -> Iterator[tuple[str, str]]:
     spelled: dict[str, list[Occurrence]] = {}
-    for place in (*_spelled(config_words(config) if config else ()), *_spelled(words)):
-        spelled.setdefault(place.flag.name, []).append(place)
+    for place in spellings(words, config):
+        if place.flag.name in MORE:
+            spelled.setdefault(place.flag.name, []).append(place)
     for name, places in spelled.items():
-        flag, last = places[-1].flag, places[-1]
-        if flag.kind == "switch":
+        last = places[-1]
+        if last.flag.kind == "switch":
             yield name, _text(last.is_on)
-        elif last.values and (last.key or last.values[0].lstrip().startswith("{")):
-            whole = _merged([(place.key, place.values[0]) for place in places if place.values])
+        elif last.key or last.values[0].lstrip().startswith("{"):
+            whole = _merged([(place.key, place.values[0]) for place in places])
             yield name, _json({key: value for key, value in whole.items() if key not in PLACES.get(name, ())})
         else:
             yield name, " ".join(_text(value) for value in last.values)
 
 
-def _spelled(words: Sequence[str]) -> Iterator[Occurrence]:
-    """Yield each place where one of these flags is spelled."""
-    words = tuple(words[: end_of_options(words)])
-    for at, word in enumerate(words):
-        name, equals, joined = word.partition("=")
-        head, _, key = name.partition(".")
-        if not (found := _flag(head.replace("_", "-"))):
-            continue
-        flag, is_on = found
-        values = (joined,) if equals else _following(words, at, flag, key)
-        yield Occurrence(flag, at, 1 + len(values), head, values, bool(equals), key, is_on)
-
-
-def _following(words: Sequence[str], at: int, flag: Flag, key: str) -> tuple[str, ...]:
-    if flag.kind == "switch":
-        return ()
-    end = at + 1
-    while end < len(words) and not is_flag_like(words[end]) and (flag.kind == "values" or end == at + 1):
-        end += 1
-    return tuple(words[at + 1 : at + 2 if key else end])
-
-
-def _flag(head: str) -> tuple[Flag, bool] | None:
-    for flag in MORE.values():
-        if head == flag.short or (flag.name.startswith(head) and head.startswith(flag.shortest)):
-            return flag, True
-        negative = f"--no-{flag.shortest[2:]}"
-        if flag.kind == "switch" and flag.negative.startswith(head) and head.startswith(negative):
-            return flag, False
-    return None
+def spellings(words: Sequence[str], config: Config) -> tuple[Occurrence, ...]:
+    """Return each place where a flag is spelled that decides what runs, those of the configuration file first."""
+    return (*scan(config_words(config) if config else (), "config", _find), *scan(words, find=_find))
 
 
 def _merged(places: Sequence[tuple[str, str]]) -> Mapping[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from safe_vllm.verdict import xids
-from safe_vllm.verdict.evidence import Verdict
+from safe_vllm.verdict.evidence import Advised, Verdict
 from safe_vllm.versions import is_within
 
 MOST_SHOWN = 4
@@ -26,13 +26,9 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(Advised):
     """One thing to try, and when. An empty condition is always met."""
 
-    text: str
-    """One sentence that names the setting."""
-    link: str | None = None
-    """Where it is said to help."""
     faults: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
@@ -65,10 +61,7 @@ def advised(verdict: Verdict, table: Table) -> Verdict:
     """Return ``verdict`` with the advice that fits it, the most specific first, and where that comes from."""
     chosen = [(entry, conditions) for entry in table if _fits(conditions := tuple(_conditions(entry, verdict)))]
     chosen.sort(key=lambda choice: sum(_WEIGHTS[condition.is_met] for condition in choice[1]))
-    chosen = chosen[:MOST_SHOWN]
-    return replace(
-        verdict, advice=tuple(_sentence(*choice) for choice in chosen), links=tuple(entry.link for entry, _ in chosen)
-    )
+    return replace(verdict, advised=tuple(replace(each[0], text=_sentence(*each)) for each in chosen[:MOST_SHOWN]))
 
 
 def _fits(conditions: tuple[_Condition, ...]) -> bool:

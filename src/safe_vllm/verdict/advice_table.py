@@ -10,8 +10,10 @@ from safe_vllm.verdict.advice import PACKAGES, Advice, Table
 from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS
 
 _WORDS = {"faults": FAULTS, "suspects": SUSPECTS, "phases": frozenset(PHASES)}
-_LISTS = frozenset({*_WORDS, "backends", "gpus", "architectures", "compute_capabilities"})
-_TEXTS = frozenset({"text", "link"})
+_LISTS = frozenset({*_WORDS, "backends", "gpus", "architectures", "compute_capabilities", "sets"})
+_TEXTS = frozenset({"text", "link", "leaves_out", "makes"})
+_MADE = ("process", "gpu", "stacks")
+_NO_CONDITIONS = _TEXTS | {"sets", "needs_tuning"}
 _CLAIMS = re.compile(r"\b(?:helped|served|fixe[ds]|solved|was gone|(?:stopped|ended) the)")
 """Words of a claim that something is known to help, which needs a source."""
 
@@ -33,8 +35,11 @@ def _entry(entry: object, where: str) -> Advice:
     fields: dict[str, Any] = {key: _value(key, value, f"{where}.{key}") for key, value in entry.items()}
     if "text" not in fields:
         raise Trouble(f"{where}: text is missing")
-    if len(fields.keys() - _TEXTS) == 0:
+    if fields.keys() <= _NO_CONDITIONS:
         raise Trouble(f"{where}: expected a condition, such as faults")
+    for named in (*fields.get("sets", ()), fields.get("leaves_out", "")):
+        if named not in fields["text"]:
+            raise Trouble(f"{where}: the text does not name {named}")
     if "link" not in fields and ("fixed_in" in fields or _CLAIMS.search(fields["text"])):
         raise Trouble(f"{where}: what claims that something helped needs a link")
     return Advice(**fields)
@@ -45,6 +50,10 @@ def _value(key: object, value: object, where: str) -> object:
         return _list(str(key), value, where)
     if key == "xids":
         return _numbers(value, where)
+    if key == "needs_tuning":
+        if value is not True:
+            raise Trouble(f"{where}: expected true, or nothing")
+        return value
     if key == "fixed_in":
         return _fixes(value, where)
     if key not in _TEXTS and key not in PACKAGES:
@@ -53,6 +62,8 @@ def _value(key: object, value: object, where: str) -> object:
         raise Trouble(f"{where}: expected a string")
     if key == "link" and not value.startswith("https://"):
         raise Trouble(f"{where}: expected an address that starts with https://")
+    if key == "makes" and value not in _MADE:
+        raise Trouble(f"{where}: {value} is not one of {', '.join(_MADE)}")
     if key in PACKAGES:
         _check_range(value, where)
     return value

@@ -30,6 +30,9 @@ LETHAL = frozenset(
 )
 """Faults that no process survives."""
 
+NVML = "NVML: "
+"""How a line begins that NVML, rather than the output, told."""
+
 
 def signal_name(number: int) -> str:
     """Return what people call a signal; real-time ones have no name."""
@@ -87,7 +90,7 @@ class GpuEvent:
     def line(self) -> str:
         """What is said of it, in the form in which the kernel says it."""
         where = "" if self.place is None else f" on GPU {self.place}"
-        return f"NVML: GPU is lost{where}" if self.xid is None else f"NVML: Xid ({self.bus}): {self.xid}{where}"
+        return NVML + (f"GPU is lost{where}" if self.xid is None else f"Xid ({self.bus}): {self.xid}{where}")
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,24 @@ class Observations:
 
 
 @dataclass(frozen=True)
+class Advised:
+    """What an expert would try, and what shows that it is followed already, or of no use."""
+
+    text: str
+    """One sentence that names the setting."""
+    link: str | None = None
+    """Where it is said to help."""
+    sets: tuple[str, ...] = ()
+    """Flags as ``--flag value`` and variables as ``NAME=value``, all of which it says to set."""
+    leaves_out: str | None = None
+    """A flag that it says to leave out."""
+    needs_tuning: bool = False
+    """Whether it is of use only where kernels are tuned."""
+    makes: str | None = None
+    """What there is once it was followed: ``process`` or ``gpu`` for a core file, ``stacks``."""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What kind of death it was, and what that calls for."""
 
@@ -186,10 +207,7 @@ class Verdict:
     """In use: the attention or all-to-all backend where that is the suspect, else the MoE backend."""
     evidence: tuple[Evidence, ...] = ()
     """The lines it rests on, the root first."""
-    advice: tuple[str, ...] = ()
-    """What an expert would try, one sentence each."""
-    links: tuple[str | None, ...] = ()
-    """Where each piece of advice comes from."""
+    advised: tuple[Advised, ...] = ()
     setup: Setup = Setup()
     exit_status: int | None = None
     """For ``stop``: the status that the launch ends with."""
@@ -198,3 +216,13 @@ class Verdict:
     """Whether a kernel or an operator was named; where a fault was noticed, or when, is only a hint."""
     cache: str | None = None
     """The file or directory with things made earlier, a tuned tactic or compiled code, that may have done it."""
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What an expert would try, one sentence each."""
+        return tuple(one.text for one in self.advised)
+
+    @property
+    def links(self) -> tuple[str | None, ...]:
+        """Where each piece of advice comes from."""
+        return tuple(one.link for one in self.advised)

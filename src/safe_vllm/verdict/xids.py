@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 
-from safe_vllm.verdict.evidence import Evidence, Observations
+from safe_vllm.verdict.evidence import NVML, Evidence, Observations
 
 XID = "xid-"
 """Signatures of Xids have names that begin so."""
-_REPORTED = "NVML: "
-_NUMBER = re.compile(r"\bXid \([^)]*\): (\d+)")
-_WHO = re.compile(r"\bXid \([^)]*\): \d+, pid=(\d+), name=([^,]+)")
+LINE = re.compile(r"\bXid \((?P<bus>[^)]*)\): (?P<number>\d+)(?:, pid='?(?P<pid>\d+)'?(?:, name=(?P<name>[^,]+))?)?")
 _MAYBE_OURS = re.compile(r"VLLM|vllm|python|pt_|ray::|<")
 """How the driver calls vLLM's processes, or any that has not named itself."""
 _PREFIX = re.compile(r"\([^()]* pid=(\d+)[,)]")
@@ -21,8 +19,8 @@ _PREFIX = re.compile(r"\([^()]* pid=(\d+)[,)]")
 
 def number(line: Evidence | None) -> int | None:
     """Return the Xid that a line tells of."""
-    found = _NUMBER.search(line.text) if line and line.signature.startswith(XID) else None
-    return int(found[1]) if found else None
+    found = LINE.search(line.text) if line and line.signature.startswith(XID) else None
+    return int(found["number"]) if found else None
 
 
 def is_xid(line: Evidence) -> bool:
@@ -32,7 +30,7 @@ def is_xid(line: Evidence) -> bool:
 
 def is_reported(line: Evidence) -> bool:
     """Whether NVML told it, rather than the output."""
-    return line.text.startswith(_REPORTED)
+    return line.text.startswith(NVML)
 
 
 def pids(seen: Observations) -> frozenset[int]:
@@ -46,5 +44,7 @@ def is_of_another(line: Evidence, ours: frozenset[int]) -> bool:
 
     A number alone proves nothing: the kernel counts the processes of a container otherwise than the container does.
     """
-    who = _WHO.search(line.text) if is_xid(line) else None
-    return who is not None and int(who[1]) not in ours and not _MAYBE_OURS.match(who[2])
+    told = LINE.search(line.text) if is_xid(line) else None
+    if told is None or told["name"] is None:
+        return False
+    return int(told["pid"]) not in ours and not _MAYBE_OURS.match(told["name"])
