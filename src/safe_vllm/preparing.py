@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from safe_vllm.attempt.child import inherited_environment
 from safe_vllm.machine import config_file, executable, profile_files
@@ -106,28 +104,9 @@ def _recalled(
 ) -> tuple[Memory, Recalled]:
     """Return the memory of launches like this one, and what is in it. It takes as long as the disk does."""
     place = directory.to_write(intent.state_dir, environment, creates=not changes_nothing)
-    if changes_nothing and place.path:
-        place = _looked_into(place.path)
     memory = Memory(place.path, like, 0.0 if intent.observes_only else intent.remember_for_days)
     recalled = memory.recall(time.time(), changes_nothing=changes_nothing)
     return memory, recalled._replace(problems=(*([place.problem] if place.problem else []), *recalled.problems))
-
-
-def _looked_into(path: Path) -> directory.StateDirectory:
-    """Return a state directory with what a launch would find wrong when it makes it and writes to it."""
-    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
-    is_made = there == path
-    if not os.path.isdir(there):  # noqa: PTH112  a Path complains where it may not look
-        reason = "file exists" if is_made else "not a directory"
-    elif os.access(there, os.W_OK | os.X_OK):
-        return directory.StateDirectory(path)
-    elif is_made:
-        hint = "give another --state-dir"
-        return directory.StateDirectory(path, f"{path}: cannot be written, so nothing new is remembered; {hint}")
-    else:
-        reason = "read-only file system" if os.statvfs(there).f_flag & os.ST_RDONLY else "permission denied"
-    hint = "nothing is remembered, give another --state-dir"
-    return directory.StateDirectory(None, f"{path}: cannot be made: {reason}; {hint}")
 
 
 def _looked_at(

@@ -56,8 +56,9 @@ def test_every_other_subcommand_is_executed_unchanged(stage: Stage, subcommand: 
     assert start["pid"] == run.process.pid
 
 
-def test_switched_off_it_executes_plain_vllm(stage: Stage) -> None:
-    run = stage.start([leave(7)], options=("--max-attempts", "3"), environment={"SAFE_VLLM_OFF": "1"})
+@pytest.mark.parametrize("value", ["1", "Y", "true"])
+def test_switched_off_it_executes_plain_vllm(stage: Stage, value: str) -> None:
+    run = stage.start([leave(7)], options=("--max-attempts", "3"), environment={"SAFE_VLLM_OFF": value})
     assert run.finish() == 7
     [start] = run.attempts()
     assert start["pid"] == run.process.pid

@@ -28,6 +28,9 @@ def test_a_misspelled_flag_is_told_with_the_nearest_one() -> None:
         "--no-enable-lroa is no option of vLLM 0.32.0; did you mean --no-enable-lora?"
     ]
     assert told("m", "--qqq=1", "--qqq=2") == ["--qqq is no option of vLLM 0.32.0"]
+    assert told("m", "--profle", "b200") == [
+        "--profle is no option of vLLM 0.32.0; did you mean --profile, an option of safe-vllm, before the subcommand?"
+    ]
 
 
 @pytest.mark.parametrize(

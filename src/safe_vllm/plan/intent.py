@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-SWITCHED_ON = ("1", "true", "yes", "on")
+SWITCHED_ON = ("1", "true", "t", "yes", "y", "on")
 """What ``SAFE_VLLM_OFF`` may say, in any case, to have plain vLLM."""
 
 

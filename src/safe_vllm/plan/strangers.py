@@ -67,5 +67,7 @@ def _is_known(name: str, known: Collection[str]) -> bool:
 def _nearest(name: str, known: Collection[str]) -> str:
     no, bare = ("--no-", f"--{name[5:]}") if name.startswith("--no-") else ("--", name)
     long = [flag for flag in known if flag.startswith("--") and "." not in flag]
-    near = nearest(bare, long, least=0.75)
-    return f"; did you mean {no}{near[2:]}?" if near else ""
+    if near := nearest(bare, long, least=0.75):
+        return f"; did you mean {no}{near[2:]}?"
+    ours = nearest(name, [*OURS], least=0.75)
+    return f"; did you mean {ours}, an option of safe-vllm, before the subcommand?" if ours else ""

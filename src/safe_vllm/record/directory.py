@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class StateDirectory:
 
 
 def to_write(asked: str | None, environment: Mapping[str, str], *, creates: bool = True) -> StateDirectory:
-    """Return where a launch keeps what happened, and make that directory.
+    """Return where a launch keeps what happened, and make that directory, or look whether it could be made.
 
     Whoever owns it can put code in the place of caches, so another user's is refused unless it was ``asked`` for.
     """
@@ -36,17 +37,28 @@ def to_write(asked: str | None, environment: Mapping[str, str], *, creates: bool
         hint = "give --state-dir, or set STATE_DIRECTORY, XDG_STATE_HOME or HOME"
         return StateDirectory(None, f"there is no place to remember what breaks and what holds; {hint}")
     try:
-        if creates:
-            make(path)
+        make(path) if creates else _could_make(path)
         owner = None if asked else _stranger(path)
     except OSError as error:
         return StateDirectory(None, f"{path}: cannot be made: {reason_of(error)}; nothing is remembered, {_ELSEWHERE}")
     if owner is not None:
         said = f"{path}: it belongs to another user ({owner}), so nothing is remembered"
         return StateDirectory(None, f"{said}; give it as --state-dir if that is meant, or another one")
-    if creates and not os.access(path, os.W_OK | os.X_OK):
+    if os.access(path, os.F_OK) and not os.access(path, os.W_OK | os.X_OK):
         return StateDirectory(path, f"{path}: cannot be written, so nothing new is remembered; {_ELSEWHERE}")
     return StateDirectory(path)
+
+
+def _could_make(path: Path) -> None:
+    """Raise the OSError that ``make`` would raise, as far as one can tell."""
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    is_made, reason = there == path, None
+    if not os.path.isdir(there):  # noqa: PTH112  a Path complains where it may not look
+        reason = errno.EEXIST if is_made else errno.ENOTDIR
+    elif not is_made and not os.access(there, os.W_OK | os.X_OK):
+        reason = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+    if reason is not None:
+        raise OSError(reason, os.strerror(reason))
 
 
 def make(path: Path, mode: int = MODE) -> None:
