@@ -208,10 +208,28 @@ def hang_at_start() -> Material:
     )
 
 
+def stuck_in_the_kernel() -> Material:
+    """Return a worker that survived SIGKILL after a fault while graphs were captured, at the second rung."""
+    worker = "(Worker_TP0 pid=310)"
+    log = [
+        f"{worker} Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):   4%|4         | 2/51 [00:01<00:24, "
+        "2.0it/s]",
+        f"{worker} ERROR 09-21 14:13:59 [multiproc_executor.py:962] torch.AcceleratorError: CUDA error: unspecified "
+        "launch failure",
+    ]
+    wanted = Observations(1, ended_at_s=38.0, uptime_s=38.0)
+    line, first = "org/moe -tp 2 --moe-backend flashinfer_trtllm", "no output and no data moved for 3600 s"
+    found = material(GB200, line, log, wanted, rung=1, seconds=72.5, first=first)
+    left = "VLLM::Worker_TP0 (310)"
+    decision = f"SIGKILL did not end what is stuck in the kernel: {left}; restart the machine"
+    return replace(found, following=Following(decision, status=71))
+
+
 CASES = {
     "illegal-memory-access-in-autotune": autotune_fault,
     "sigsegv-in-service": segfault_in_service,
     "hang-at-start": hang_at_start,
+    "stuck-in-the-kernel": stuck_in_the_kernel,
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from bench_systems import System
 
 from leftovers import Process, adopt_orphans, below, end_all
+from waiting import free_port
 
 SUPPORT = Path(__file__).parent
 FAKE = SUPPORT.parent.parent / "tests" / "process" / "fake_vllm"
@@ -79,7 +79,7 @@ def running(
     fifo = place / "witness"
     os.mkfifo(fifo)
     witness = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)  # for both, so that it never ends
-    port = _free_port()
+    port = free_port()
     child = _child(place / "vllm", interpreter, mode, str(fifo), *arguments)
     words = (str(child), "serve", "model", "--host", "127.0.0.1", "--port", str(port))
     command = system.command(system.path() or system.program, words, place)
@@ -126,12 +126,6 @@ def _child(script: Path, interpreter: str, mode: str, *arguments: str) -> Path:
     )
     script.chmod(0o755)
     return script
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def memory_mib(pids: list[int]) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from safe_vllm.machine.facts import Gpu, Machine
 from safe_vllm.machine.look import look
 from safe_vllm.machine.profile_files import read_profiles, shipped
-from safe_vllm.machine.recorded import as_json
+from safe_vllm.machine.recorded import as_object
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.profile_choice import choose
 from safe_vllm.preparing import prepare
@@ -72,7 +73,7 @@ def record(hardware: Hardware, vllm: Path, place: Path) -> Path:
         installed = replace(installed, torch="2.0", torch_cuda="13.0")
         seen = replace(machine, gpus=gpus, gpu_note=None, has_driver=True, installation=installed)
     file = place / f"machine-{hardware.profile}.json"
-    file.write_text(as_json(seen), encoding="utf-8")
+    file.write_text(json.dumps(as_object(seen)), encoding="utf-8")
     return file
 
 

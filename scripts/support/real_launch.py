@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from leftovers import Process, adopt_orphans, below, end_all
+from waiting import free_port
 
 FAULT_PLUGIN = Path(__file__).with_name("fault_plugin")
 START_S = 600.0
@@ -52,13 +52,6 @@ def serve_words(model: Path, port: int) -> list[str]:
     limits = ["--max-model-len", "256", "--max-num-batched-tokens", "256", "--max-num-seqs", "8"]
     where = ["--host", "127.0.0.1", "--port", str(port)]
     return [str(model), "--load-format", "dummy", *limits, "--enforce-eager", *where]
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(repr=False)

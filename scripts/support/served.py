@@ -21,10 +21,11 @@ sys.path[:0] = [str(SUPPORT), str(SUPPORT.parents[1] / "tests")]
 import cpu_vllm  # noqa: E402  needs the path above
 import request_load  # noqa: E402
 import tiny_model  # noqa: E402
-from real_launch import cpu_environment, free_port, serve_words  # noqa: E402
+from real_launch import cpu_environment, serve_words  # noqa: E402
 from request_load import Answered  # noqa: E402
 
 from leftovers import adopt_orphans, below, end_all  # noqa: E402
+from waiting import free_port  # noqa: E402
 
 CLIENTS = 64
 REQUESTS = 2560

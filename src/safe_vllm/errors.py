@@ -59,6 +59,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f", did you mean {near!r}?" if near else f", expected one of: {', '.join(known)}"
 
 
-def reason_of(error: OSError) -> str:
-    """Return why it did not work, in lower case and without the path."""
-    return (error.strerror or str(error)).lower()
+def reason_of(error: Exception) -> str:
+    """Return why it did not work, in lower case and, where the system says it, without the path."""
+    told: str | None = getattr(error, "strerror", None)
+    return (told or str(error)).lower()

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from safe_vllm.announce import status_address, systemd
-from safe_vllm.announce.status_address import Address
+from safe_vllm.announce import systemd
 from safe_vllm.announce.teller import Teller
 from safe_vllm.attempt.child import ignored_signals, open_missing_descriptors
 from safe_vllm.attempt.loop import Loop
+from safe_vllm.attempt.prctl import become_subreaper
 from safe_vllm.attempt.relay import Outlet, is_one_stream
-from safe_vllm.attempt.tree import become_subreaper
 from safe_vllm.launch.gating import Gates
 from safe_vllm.launch.keeping import Keeper
 from safe_vllm.launch.story import Launch
 from safe_vllm.launch.telling import Account
-from safe_vllm.plan import endpoint
+from safe_vllm.plan import endpoint, status_address
+from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.status_address import Address
 from safe_vllm.plan.veil import Veil, plain_veil
 from safe_vllm.preparing import Prepared, prepare
 from safe_vllm.record.events import EventLog
@@ -36,8 +37,10 @@ def serve(intent: Intent) -> int:
     stderr = stdout if is_one_stream() else Outlet(2)
     loop = Loop(stdout, stderr, ignored)
     teller = Teller(stderr, intent.output == "json", EventLog(intent.events))
-    systemd.manager(os.environ).attend(loop.call_in, teller.listeners)
+    service = systemd.manager(os.environ)
+    service.attend(loop.call_in, teller.listeners)
     prepared = prepare(intent)
+    service.can_be_checked = _place(prepared) is not None
     teller.veil = _veil(prepared).text
     become_subreaper()
     if listens_at:
@@ -51,9 +54,9 @@ def serve(intent: Intent) -> int:
         prepared = replace(prepared, problems=problems)
         teller.listeners.append(keeper.on_event)
         gates = Gates(loop, teller, prepared.environment, prepared.machine.has_driver)
-        entry = prepared.plan.entry
+        launch = Launch(prepared, loop, account, keeper, ignored, gates, rung=prepared.plan.entry)
         try:
-            return Launch(prepared, loop, account, keeper, ignored, gates, entry, entry).run()
+            return launch.run()
         finally:
             keeper.finish()
             teller.log.finish()
@@ -74,9 +77,14 @@ def _answer_at(address: Address, loop: Loop, teller: Teller) -> tuple[str, ...]:
 
 def _ports(prepared: Prepared) -> tuple[int, ...]:
     """Return the ports that vLLM is to have."""
-    rung = prepared.plan.ladder.rungs[prepared.plan.entry]
-    place = endpoint.endpoint(rung.words, prepared.environment, prepared.config)
+    place = _place(prepared)
     return () if place is None or place.uds else (place.port, *place.more_ports)
+
+
+def _place(prepared: Prepared) -> Endpoint | None:
+    """Return where vLLM will answer; ``None``: nowhere, or nobody knows."""
+    rung = prepared.plan.ladder.rungs[prepared.plan.entry]
+    return endpoint.endpoint(rung.words, prepared.environment, prepared.config)
 
 
 def _veil(prepared: Prepared) -> Veil:

@@ -15,7 +15,7 @@ from safe_vllm.machine.look import look
 from safe_vllm.machine.model_place import model_place
 from safe_vllm.machine.ray_file import kept_from_ray
 from safe_vllm.patience import within
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.intent import Intent, Limits
 from safe_vllm.plan.ladder import Plan, Rung
@@ -23,6 +23,7 @@ from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_choice import choose
 from safe_vllm.plan.profile_use import limits_of
 from safe_vllm.plan.remembered import Remembered
+from safe_vllm.plan.scene import Scene
 from safe_vllm.plan.sources import Sourced, sourced
 from safe_vllm.record import directory
 from safe_vllm.record.fingerprint import Fingerprint, fingerprint, model_named
@@ -67,36 +68,64 @@ def prepare(intent: Intent, *, changes_nothing: bool = False) -> Prepared:
     environment = inherited_environment()
     config = config_file.config_of(intent.words)
     vllm, machine = _looked_at(intent, environment, config)
-    profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
-    profile, because = choose(profiles, machine, intent.profile)
-    dialect = known.dialects().of(machine.installation.vllm, machine.installation.surface)
+    scene, because = chosen_scene(intent, machine, environment, config)
+    memory, recalled = recall(intent, scene, changes_nothing=changes_nothing)
     bad = known.known_bad()
-    off_at = dialect.levels_without_autotune
-    place = model_place(model_named(intent.words, config, machine))
-    like = fingerprint(intent.words, config, environment, machine, profile, off_at, intent.pins, place)
-    recall = partial(_recalled, intent, environment, like, changes_nothing=changes_nothing)
-    memory, recalled = within(RECALLS_WITHIN_S, recall) or (Memory(None, like, 0.0), Recalled(Remembered(), (SILENT,)))
-    plan_without = partial(
-        make_plan,
-        intent,
-        profile,
-        because,
-        machine,
-        dialect,
-        environment,
-        config,
-        bad,
-        remembered=recalled.remembered,
-        kept_from_ray=kept_from_ray(environment),
-    )
-    limits = limits_of(profile, intent.asked)
+    plan_without = partial(make_plan, intent, scene, because, known_bad=bad, remembered=recalled.remembered)
     plan = plan_without(())
     if config is None and (trouble := config_file.trouble_of(intent.words)):
         plan = replace(plan, notes=(*plan.notes, f"what the --config file says is not in this plan: {trouble}"))
-    problems = recalled.problems
     return Prepared(
-        intent, vllm, environment, machine, profile, limits, plan, config, plan_without, dialect, memory, problems
+        intent=intent,
+        vllm=vllm,
+        environment=environment,
+        machine=machine,
+        profile=scene.profile,
+        limits=limits_of(scene.profile, intent.asked),
+        plan=plan,
+        config=config,
+        plan_without=plan_without,
+        dialect=scene.dialect,
+        memory=memory,
+        problems=recalled.problems,
     )
+
+
+def chosen_scene(
+    intent: Intent, machine: Machine, environment: Mapping[str, str], config: Mapping[str, object] | None
+) -> tuple[Scene, str]:
+    """Return what a plan is made of, with the profile that fits, and why it is that one. Raises Trouble."""
+    from safe_vllm import known  # as above
+
+    profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, environment)
+    profile, because = choose(profiles, machine, intent.profile)
+    scene = scene_of(
+        intent,
+        profile,
+        machine=machine,
+        dialect=known.dialects().of(machine.installation.vllm, machine.installation.surface),
+        environment=environment,
+        config=config,
+        kept_from_ray=kept_from_ray(environment),
+    )
+    return scene, because
+
+
+def recall(intent: Intent, scene: Scene, *, changes_nothing: bool) -> tuple[Memory, Recalled]:
+    """Return the memory of launches like this one, and what is in it; nothing where the disk does not answer."""
+    place = model_place(model_named(intent.words, scene.config, scene.machine))
+    like = fingerprint(
+        intent.words,
+        scene.config,
+        scene.environment,
+        scene.machine,
+        scene.profile,
+        scene.dialect.levels_without_autotune,
+        scene.pins,
+        place,
+    )
+    look_up = partial(_recalled, intent, scene.environment, like, changes_nothing=changes_nothing)
+    return within(RECALLS_WITHIN_S, look_up) or (Memory(None, like, 0.0), Recalled(Remembered(), (SILENT,)))
 
 
 def _recalled(

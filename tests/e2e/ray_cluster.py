@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from leftovers import below, end_all
+from waiting import free_port
 
 DEADLINE_S = 180.0
 
@@ -22,7 +22,7 @@ def cluster(python: Path, packages: Path, log: Path) -> Iterator[str]:
     """Start Ray from ``packages`` with the interpreter of a vLLM release; yield its address. Nothing of it is left."""
     older = frozenset(below(os.getpid()))
     place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # below it are sockets, whose paths must be short
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     words = [*("start", "--head", "--block", "--num-cpus=2", "--num-gpus=0", "--disable-usage-stats"),
              *("--include-dashboard=false", "--object-store-memory=80000000", f"--temp-dir={place}"),
              *("--node-ip-address=127.0.0.1", f"--port={address.partition(':')[2]}")]  # fmt: skip
@@ -45,9 +45,3 @@ def _wait_for(node: subprocess.Popen[bytes], log: Path) -> None:
     while b"Ray runtime started" not in log.read_bytes():
         assert node.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")[-4000:]
         time.sleep(0.2)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -34,3 +34,10 @@ class Starter:
         context = launched(self.safe_vllm, self.vllm, served, place, words, options=options, environment=environment)
         self.launches.append(self.stack.enter_context(context))
         return self.launches[-1]
+
+
+def assert_it_stops_cleanly(launch: RealLaunch) -> None:
+    """The operator's SIGTERM ends it with status 0, and nothing of it is left."""
+    assert launch.stop() == 0
+    assert launch.survivors() == []
+    assert launch.events("launch-ended")[0]["status"] == 0

@@ -15,7 +15,7 @@ import pytest
 from dialect_lines import LINES
 from dialect_plan import Hardware, every_kind
 
-from safe_vllm.machine.packages import installation
+from safe_vllm.machine.packages import survey
 
 pytestmark = pytest.mark.e2e
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safe-vllm-dialect"
@@ -31,7 +31,7 @@ def assert_all_is_right(vllm: Path, version: str, kinds: Sequence[Hardware], pla
 
 @pytest.mark.e2e_ci
 def test_the_cpu_build_takes_every_rung_for_blackwell_and_for_a_cpu(vllm: Path, tmp_path: Path) -> None:
-    version = installation(str(vllm), {}).vllm
+    version = survey(str(vllm), {}).installation.vllm
     assert version
     kinds = [kind for kind in every_kind() if kind.is_cpu or kind.capability == "10.0"]
     assert_all_is_right(vllm, version.partition("+")[0], kinds, tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from real_launch import STOP_S, NotAsTold, RealLaunch
-from starter import Starter
+from starter import Starter, assert_it_stops_cleanly
 
 from leftovers import Process, below
 
@@ -103,13 +103,6 @@ def wait_until_nothing_is_left(launch: RealLaunch) -> None:
         if time.monotonic() > until:
             raise NotAsTold(f"still there after {STOP_S:.0f} s: {left}")
         time.sleep(0.02)
-
-
-def assert_it_stops_cleanly(launch: RealLaunch) -> None:
-    """The operator's SIGTERM ends it with status 0, and nothing of it is left."""
-    assert launch.stop() == 0
-    assert launch.survivors() == []
-    assert launch.events("launch-ended")[0]["status"] == 0
 
 
 def assert_a_second_attempt_serves(launch: RealLaunch, rungs: Sequence[str]) -> None:

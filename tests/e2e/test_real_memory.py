@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from real_launch import Event, RealLaunch, fault
-from starter import Starter
+from starter import Starter, assert_it_stops_cleanly
 
 from leftovers import below
 
@@ -68,12 +68,6 @@ def wait_until_held(launch: RealLaunch, rung: str) -> None:
 def report_of(event: Event) -> str:
     """Return the report that an event tells of, as a person reads it."""
     return (Path(event["path"]) / "incident.md").read_text()
-
-
-def assert_it_stops_cleanly(launch: RealLaunch) -> None:
-    """The operator's SIGTERM ends it with status 0, and nothing of it is left."""
-    assert launch.stop() == 0
-    assert launch.survivors() == []
 
 
 def test_p18_p19_the_second_launch_starts_where_the_first_held_until_that_is_forgotten(start: Starter) -> None:
@@ -170,7 +164,7 @@ def test_only_observed_a_fault_is_reported_nothing_is_changed_and_vllms_end_is_o
     assert "an illegal memory access was encountered" in report_of(event)
     assert launch.events("remembered") == []
     assert launch.survivors() == []
-    assert "only observed: nothing is changed and nothing is ended" in ours(start, launch, "status")
+    assert "it was only observed: nothing was changed and nothing was ended" in ours(start, launch, "status")
 
 
 def poisoned(cache: Path) -> Path:

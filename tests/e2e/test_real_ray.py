@@ -19,7 +19,7 @@ import pytest
 from ray_cluster import cluster
 
 from safe_vllm import known
-from safe_vllm.machine.packages import installation
+from safe_vllm.machine.packages import survey
 from safe_vllm.plan.command import command
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.fresh_caches import with_fresh_caches
@@ -125,7 +125,7 @@ def test_a_worker_in_a_cluster_that_ran_before_has_the_variables_of_the_rung(rel
 def test_a_worker_in_a_cluster_that_ran_before_has_fresh_caches(
     release: Release, backend: str, lost: tuple[str, ...]
 ) -> None:
-    dialect = known.dialects().of(installation(str(release.vllm), {}).vllm)
+    dialect = known.dialects().of(survey(str(release.vllm), {}).installation.vllm)
     fresh = with_fresh_caches(Rung("as-asked", ("m", backend, "ray")), "/ours", release.environment, dialect)
     means = means_of(read(fresh.words), {}, dialect)
     assert means and set(lost) <= set(means.missed)

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_launch import FAULT_PLUGIN, START_S, cpu_environment, fault, free_port, serve_words
+from real_launch import FAULT_PLUGIN, START_S, cpu_environment, fault, serve_words
 
 import safe_vllm
 
 sys.path.append(str(Path(__file__).parents[1] / "namespace"))
 
-from systemd_stage import SERVICE_UID, Manager, NoSystemd, boot, end, seen
+from systemd_stage import SERVICE_UID, Manager, managed, seen
+
+from waiting import free_port
 
 pytestmark = pytest.mark.e2e
 SAFE_VLLM = Path(sys.executable).with_name("safe-vllm")
@@ -24,12 +26,8 @@ SAFE_VLLM = Path(sys.executable).with_name("safe-vllm")
 
 @pytest.fixture
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
-    try:
-        found = boot(tmp_path_factory.mktemp("systemd"), tmp_path_factory.getbasetemp())
-    except NoSystemd as reason:
-        pytest.skip(f"no systemd of our own: {reason}")
-    yield found
-    end(found)
+    with managed(tmp_path_factory) as found:
+        yield found
 
 
 def completion(model: Path, port: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from real_launch import EXPERT_PARALLEL, Event, RealLaunch, fault
-from starter import Starter
+from starter import Starter, assert_it_stops_cleanly
 
 pytestmark = pytest.mark.e2e
 NO_AUTOTUNE = "--no-enable-flashinfer-autotune"
@@ -19,13 +19,6 @@ UNASKED_0 = (0, None)
 def first_end(launch: RealLaunch) -> Event:
     """Return how attempt 1 ended."""
     return launch.events("attempt-ended")[0]
-
-
-def assert_it_stops_cleanly(launch: RealLaunch) -> None:
-    """The operator's SIGTERM ends it with status 0, and nothing of it is left."""
-    assert launch.stop() == 0
-    assert launch.survivors() == []
-    assert launch.events("launch-ended")[0]["status"] == 0
 
 
 def assert_it_serves_only_at(launch: RealLaunch, rung: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from replaying import observe_log
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.judge import judge
-from safe_vllm.verdict.replay import observe_log
 from safe_vllm.verdict.signatures import parse
 
 HERE = Path(__file__).parent

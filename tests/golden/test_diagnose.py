@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from safe_vllm.commands import diagnose as diagnosis
+from waiting import free_port
 
 Diagnosed = Callable[..., dict[str, Any]]
 SAFE_VLLM = Path(sys.executable).with_name("safe-vllm")
@@ -134,8 +135,14 @@ def test_a_log_that_cannot_be_read_is_a_clear_error(name: str, tmp_path: Path) -
     assert "cannot be read" in answer.stderr
 
 
-def test_a_damaged_archive_is_a_clear_error() -> None:
-    answer = subprocess.run([SAFE_VLLM, "diagnose"], input=gzip.compress(b"hello" * 9999)[:40], capture_output=True)
+PACKED = gzip.compress(b"hello" * 9999, mtime=0)
+
+
+@pytest.mark.parametrize(
+    "damaged", [PACKED[:40], PACKED[:12] + b"\xff\xff" + PACKED[14:]], ids=["cut off", "overwritten"]
+)
+def test_a_damaged_archive_is_a_clear_error(damaged: bytes) -> None:
+    answer = subprocess.run([SAFE_VLLM, "diagnose"], input=damaged, capture_output=True)
     assert answer.returncode == 2
     assert b"cannot be read" in answer.stderr
 
@@ -181,7 +188,11 @@ def test_a_launch_of_ours_is_judged_attempt_by_attempt(output: str, tmp_path: Pa
     vllm = vllm_of(tmp_path, [(crash["transcript"], crash["exit"]), (refused, 2)])
     command = [SAFE_VLLM, "--output", output, "--no-canary", "--backoff", "0", "--max-attempts", "2", "--vllm", vllm]
     launch = subprocess.run(
-        [*command, "serve", "m"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120
+        [*command, "serve", "m", "--port", str(free_port())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=120,
     )
     found = diagnosed(launch.stdout)
     assert [(at["attempt"], at["fault"]) for at in found["attempts"]] == [

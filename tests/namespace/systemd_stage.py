@@ -12,11 +12,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+
+import pytest
+
+from waiting import DEADLINE_S, wait_for
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "safe-vllm@.service"
 SYSTEMD = Path("/lib/systemd/systemd")
@@ -26,7 +29,6 @@ SERVICE_UID = 64321
 HOMES = ("/home/", "/root/")
 HIDDEN = (*HOMES, "/tmp/", "/var/tmp/")
 """What the shipped unit keeps from its service."""
-DEADLINE_S = 60.0
 
 BOOT = f"""set -e
 overlay() {{
@@ -53,21 +55,9 @@ export SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/none
 exec {SYSTEMD} --system --unit=nothing.target --log-target=console --show-status=no
 """
 
-T = TypeVar("T")
-
 
 class NoSystemd(Exception):
     """None can be started here; the message says why."""
-
-
-def wait_for(what: str, condition: Callable[[], T], deadline_s: float = DEADLINE_S) -> T:
-    """Return the first true value of ``condition``; fail at the deadline."""
-    until = time.monotonic() + deadline_s
-    while not (value := condition()):
-        if time.monotonic() > until:
-            raise AssertionError(f"waited {deadline_s:g} s in vain for: {what}")
-        time.sleep(0.05)
-    return value
 
 
 @dataclass
@@ -164,6 +154,17 @@ def _words(path: Path) -> list[str]:
         return []
 
 
+@contextmanager
+def managed(directories: pytest.TempPathFactory) -> Iterator[Manager]:
+    """Have a service manager while the block lasts; skip the test where there can be none."""
+    try:
+        found = boot(directories.mktemp("systemd"), directories.getbasetemp())
+    except NoSystemd as reason:
+        pytest.skip(f"no systemd of our own: {reason}")
+    yield found
+    end(found)
+
+
 def boot(place: Path, shared: Path) -> Manager:
     """Start a service manager that has the unit and shares a directory with us; raises NoSystemd."""
     if os.geteuid() != 0:
@@ -234,7 +235,8 @@ def seen(*paths: Path) -> list[str]:
 
     It is root's only where another user could not read it.
     """
-    parts = {place for path in (*map(Path, (sys.prefix, sys.base_prefix)), *paths) for place in (path, path.resolve())}
+    ours = (*map(Path, (sys.prefix, sys.base_prefix)), UNIT.parents[2] / "profiles", *paths)
+    parts = {place for path in ours for place in (path, path.resolve())}
     hidden = sorted(str(part) for part in parts if str(part).startswith(HIDDEN))
     lines = [f"BindReadOnlyPaths={part}" for part in hidden]
     if any(part.startswith(HOMES) for part in hidden):

@@ -13,9 +13,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launch import DEADLINE_S, Launch, Stage, free_port
+from launch import DEADLINE_S, Launch, Stage
 from scenes import Scene, escapees, ima_at_startup, mark, serve_ok, wait_for_file
 from test_pid_1 import found, pid_1, zombies
+
+from waiting import free_port
 
 USER = 2000
 NAMESPACES = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from launch import FAKE, SAFE_VLLM, Launch, Stage, free_port
+from launch import FAKE, SAFE_VLLM, Launch, Stage
 from scenes import (
     ENGINE,
     PORT_IN_USE,
@@ -31,11 +31,13 @@ from scenes import (
     serve_ok,
     wait_for_file,
 )
-from systemd_stage import DEADLINE_S, SERVICE_UID, UNIT, Manager, NoSystemd, Unit, boot, end, seen, wait_for
+from systemd_stage import SERVICE_UID, UNIT, Manager, Unit, managed, seen
 
 import safe_vllm
+from waiting import DEADLINE_S, free_port, wait_for
 
 PAGE = UNIT.parents[2] / "docs" / "systemd.md"
+OFF = "SAFE_VLLM_OFF=1"
 SOON = "RestartSec=100ms"
 PAUSED = "activating/auto-restart"
 """The state between an end and the restart after it."""
@@ -47,12 +49,8 @@ Begin = Callable[..., tuple[Unit, Launch]]
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
-    try:
-        found = boot(tmp_path_factory.mktemp("systemd"), tmp_path_factory.getbasetemp())
-    except NoSystemd as reason:
-        pytest.skip(f"no systemd of our own: {reason}")
-    yield found
-    end(found)
+    with managed(tmp_path_factory) as found:
+        yield found
 
 
 @pytest.fixture
@@ -197,6 +195,40 @@ def test_what_systemd_tells_us_does_not_reach_vllm_and_quotes_reach_it_as_a_shel
         "two words",
         "tiny",
     ]
+
+
+def test_switched_off_plain_vllm_is_the_service_and_systemd_waits_for_nobody(
+    manager: Manager, service: Begin, stand_in: Callable[..., Unit], tmp_path: Path
+) -> None:
+    """P1, P11. Another service, which says nothing after READY, shows when the watchdog's time is over."""
+    go = tmp_path / "service" / "go"
+    unit, launch = service([mark("up"), wait_for_file(go), leave(0)], lines=["WatchdogSec=4"], environment=[OFF])
+    manager.ctl("start", unit.name)
+    launch.wait_for_mark("up")
+    assert unit.show("StatusText") == "SAFE_VLLM_OFF: plain vLLM, unsupervised"
+    [attempt] = launch.attempts()
+    names = {variable.partition("=")[0] for variable in attempt["environ"]}
+    assert not [name for name in names if name.startswith(("NOTIFY_", "WATCHDOG_", "LISTEN_"))]
+    silent = stand_in("systemd-notify --ready; sleep 1000", "WatchdogSec=4", "NotifyAccess=all")
+    manager.ctl("start", silent.name)
+    silent.wait_until("to be ended by the watchdog", "Result", "watchdog")
+    assert unit.state() == "active/running"
+    go.touch()
+    unit.wait_until("to end as vLLM does", "ActiveState", "inactive")
+
+
+def test_a_member_without_an_address_is_ready_when_it_runs_and_is_said_to_be_unchecked(
+    manager: Manager, service: Begin, tmp_path: Path
+) -> None:
+    up = [mark("up"), wait_for_file(tmp_path / "never")]
+    unit, launch = service(ima_at_startup(), up, words="--headless")
+    manager.ctl("start", unit.name)
+    launch.wait_for_mark("up")
+    said = "running at rung no-autotune, not checked: it has no address to ask, degraded: "
+    wait_for("its status", lambda: unit.show("StatusText").startswith(said))
+    assert unit.state() == "active/running"
+    manager.ctl("stop", unit.name)
+    assert (unit.show("Result"), unit.processes()) == ("success", [])
 
 
 def test_a_launcher_that_stands_still_is_killed_by_the_watchdog_and_leaves_an_empty_control_group(

@@ -14,7 +14,9 @@ from pathlib import Path
 from chaos_act import Act, Deed
 from chaos_reader import Reader, channel
 from chaos_voice import TWO_STREAMS
-from launch import Launch, Stage, free_port
+from launch import Launch, Stage
+
+from waiting import free_port
 
 END_WITHIN_S = 60.0
 """From the last cause to the end of safe-vllm. Nothing is told by less: it finds what never ends."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from fuse import SilentFileSystem
 from gpus import WITH_DRIVER, Gpus
 from launch import Stage, install
 
@@ -32,6 +33,19 @@ def gpus(tmp_path: Path) -> Gpus:
     if probe.returncode:
         pytest.skip(f"no mount namespaces here: {probe.stderr.strip()}")
     return Gpus(tmp_path / "gpus.json")
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[SilentFileSystem]:
+    """A directory whose file system never answers: who asks it can be killed by nothing."""
+    place = tmp_path / "silent"
+    place.mkdir()
+    try:
+        system = SilentFileSystem(place)
+    except OSError as error:
+        pytest.skip(f"no file system may be mounted here: {error}")
+    yield system
+    system.close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,25 +7,24 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from scenes import Scene, Step
 
 from leftovers import Process, below
+from waiting import T, free_port, wait_for
 
 SAFE_VLLM = Path(sys.executable).with_name("safe-vllm")
 FAKE = Path(__file__).with_name("fake_vllm") / "vllm"
 DEADLINE_S = 30.0
 """How long a test waits for what must happen. Nothing is asserted about how long it really takes."""
 
-T = TypeVar("T")
 Entry = dict[str, Any]
 
 
@@ -46,12 +45,12 @@ class Launch:
 
     def wait_for(self, what: str, condition: Callable[[], T], deadline_s: float = DEADLINE_S) -> T:
         """Return the first true value of ``condition``; fail, and tell all that is known, at the deadline."""
-        until = time.monotonic() + deadline_s
-        while not (value := condition()):
-            if time.monotonic() > until:
-                raise AssertionError(f"waited {deadline_s:g} s in vain for: {what}")
-            time.sleep(0.05)
-        return value
+        return wait_for(what, condition, deadline_s)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass: what must not happen offers no condition to wait for."""
+        until = time.monotonic() + seconds
+        self.wait_for("time to pass", lambda: time.monotonic() > until)
 
     def wait_until_ready(self, rung: str | None = None) -> None:
         """Wait for our own line that says that the server answers."""
@@ -282,13 +281,6 @@ def _distribution(packages: Path, name: str, version: str, modules: dict[str, st
     metadata = packages / f"{name}-{version}.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _text(path: Path) -> str:

@@ -6,8 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from launch import SAFE_VLLM, Launch, Stage, free_port
+from launch import SAFE_VLLM, Launch, Stage
 from scenes import fail, serve_ok
+
+from waiting import free_port
 
 LOG = (
     "(APIServer pid=77) INFO 09-21 14:13:24 [api_server.py:1] vLLM API server version 0.32.0",

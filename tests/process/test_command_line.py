@@ -29,10 +29,38 @@ def as_noted(words: list[str | bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", BAD_WORDS, ids=range(len(BAD_WORDS)))
-def test_every_word_after_serve_reaches_vllm_as_it_was_written(stage: Stage, words: list[str | bytes]) -> None:
+def test_p1_every_word_after_serve_reaches_vllm_as_it_was_written(stage: Stage, words: list[str | bytes]) -> None:
     run = stage.start(argparse_error(), words=words)
     assert run.finish() == 2
     assert [start["argv"] for start in run.attempts()] == [["serve", *as_noted(words)]]
+
+
+ODD_WORDS = {
+    "high": ("m", "--kernel-config", '{"\\ud800":1,"moe_backend":"\\ud800","api_key":"s3cret"}'),
+    "byte": ("m", "--kernel-config", '{"\\udcff":1,"moe_backend":"\\udcff","api_key":"s3cret"}'),
+    "unquoted": (b"m\xff", "--served-model-name", b"\xed\xa0\x80"),
+}
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("words", ODD_WORDS.values(), ids=ODD_WORDS)
+def test_letters_that_no_encoding_has_reach_vllm_and_end_nothing(
+    stage: Stage, words: tuple[str | bytes, ...], output: str, tmp_path: Path
+) -> None:
+    options = ("--backoff", "0.01", "--state-dir", str(tmp_path / "state"), "--output", output)
+    run = stage.start(ima_at_startup(), argparse_error(), words=words, options=options)
+    run.finish()
+    assert run.events("launch-ended") and len(run.attempts()) > 1
+    assert run.attempts()[0]["argv"] == ["serve", *as_noted([*words])]
+    assert "this is a bug" not in run.stderr_text()
+    assert run.events("incident")
+    said = run.events_path.read_bytes() + (run.stderr() if output == "json" else b"")
+    for line in said.splitlines():
+        assert line.decode()
+    plan = stage.start(
+        subcommand=("plan",), words=words, options=options, environment={"PYTHONIOENCODING": "utf-8:strict"}
+    )
+    assert plan.finish() == 0, plan.stderr_text()
 
 
 @pytest.mark.parametrize("question", ["--help", "--help=all", "--help=moe", "-h", "-v", "--version"])
@@ -56,7 +84,7 @@ def test_every_other_subcommand_is_executed_unchanged(stage: Stage, subcommand: 
     assert start["pid"] == run.process.pid
 
 
-@pytest.mark.parametrize("value", ["1", "Y", "true"])
+@pytest.mark.parametrize("value", ["1", "Y", "true", " 1"])
 def test_switched_off_it_executes_plain_vllm(stage: Stage, value: str) -> None:
     run = stage.start([leave(7)], options=("--max-attempts", "3"), environment={"SAFE_VLLM_OFF": value})
     assert run.finish() == 7
@@ -72,7 +100,23 @@ def test_switched_off_means_one_and_nothing_else(stage: Stage, value: str) -> No
     assert run.leader().pid != run.process.pid
 
 
-def test_every_option_has_a_variable_and_the_option_wins(stage: Stage) -> None:
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_value_that_the_switch_does_not_know_is_told_of_and_the_launch_is_supervised(
+    stage: Stage, output: str
+) -> None:
+    run = stage.start(argparse_error(), environment={"SAFE_VLLM_OFF": "ja", "SAFE_VLLM_OUTPUT": output})
+    assert run.finish() == 2
+    assert run.leader().pid != run.process.pid
+    line = run.ours().splitlines()[0].removeprefix("safe-vllm: ")
+    if output == "json":
+        said = {"event": "value-not-known", "v": 1, "variable": "SAFE_VLLM_OFF", "value": "ja", "meant": "1"}
+        assert json.loads(line) == said
+    else:
+        meant = "SAFE_VLLM_OFF=1 runs plain vLLM"
+        assert line == f"SAFE_VLLM_OFF is 'ja', which is not known, so it has no effect; {meant}"
+
+
+def test_p1_every_option_has_a_variable_and_the_option_wins(stage: Stage) -> None:
     variables = {"SAFE_VLLM_MAX_ATTEMPTS": "1", "SAFE_VLLM_BACKOFF": "0.01", "SAFE_VLLM_PROFILE": "cpu"}
     once = stage.start(ima_at_startup(), ima_at_startup(), options=(), environment=variables)
     twice = stage.start(ima_at_startup(), ima_at_startup(), options=("--max-attempts", "2"), environment=variables)
@@ -104,12 +148,25 @@ def test_a_command_that_cannot_be_executed_ends_with_126(stage: Stage) -> None:
     assert "Traceback" not in run.stderr_text()
 
 
-def test_a_command_whose_interpreter_is_gone_ends_with_127_or_126(stage: Stage) -> None:
+def test_a_command_that_cannot_be_executed_just_now_ends_with_75(stage: Stage) -> None:
+    script = stage.root / "vllm"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    with script.open("a"):  # as while an upgrade writes it: ETXTBSY
+        run = stage.start(options=("--vllm", str(script)))
+        assert run.finish() == 75
+    assert f"{script} cannot be executed now: text file busy; " in run.ours()
+
+
+@pytest.mark.parametrize("subcommand", ["serve", "bench"])
+def test_a_command_whose_interpreter_is_gone_ends_with_126_and_the_same_words(stage: Stage, subcommand: str) -> None:
     script = stage.root / "vllm"
     script.write_text("#!/nowhere/python\n")
     script.chmod(0o755)
-    run = stage.start(options=("--vllm", str(script)))
-    assert run.finish() in (126, 127)
+    run = stage.start(subcommand=[subcommand], options=("--vllm", str(script)))
+    assert run.finish() == 126
+    why = "cannot be executed: no such file or directory; see its permissions and first line"
+    assert f"{script} {why}\n" in run.stderr_text()
     assert "Traceback" not in run.stderr_text()
 
 
@@ -135,9 +192,10 @@ def test_an_option_of_ours_that_is_wrong_ends_with_2_and_starts_nothing(stage: S
     assert "Traceback" not in run.stderr_text()
 
 
-def test_a_profile_that_is_not_there_ends_with_78_or_2_and_starts_nothing(stage: Stage) -> None:
-    run = stage.start(options=("--profile", "no-such-profile"))
-    assert run.finish() in (2, 78)
+@pytest.mark.parametrize("name", ["no-such-profile", "./no-such-profile.yaml"])
+def test_a_profile_that_is_not_there_ends_with_2_and_starts_nothing(stage: Stage, name: str) -> None:
+    run = stage.start(options=("--profile", name))
+    assert run.finish() == 2
     assert run.entries("start") == []
     assert "no-such-profile" in run.stderr_text()
 

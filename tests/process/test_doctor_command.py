@@ -6,11 +6,16 @@ import json
 import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import SAFE_VLLM, free_port
+from launch import SAFE_VLLM
+
+from safe_vllm.plan.intent import Intent
+from safe_vllm.preparing import prepare
+from waiting import free_port
 
 
 def doctor(
@@ -99,6 +104,20 @@ def test_the_words_are_vllms_also_those_that_look_like_ours(binaries: Path) -> N
     assert found(told, "known-faults") == [("ok", "none for this command")]
 
 
+@pytest.mark.parametrize(
+    ("words", "do"),
+    [
+        (("--unitt", "u/a.service"), "safe-vllm doctor --unit FILE, before any other word"),
+        (("u/a.service",), "safe-vllm doctor --unit FILE"),
+        (("compose.yaml",), "safe-vllm doctor --manifest FILE"),
+    ],
+)
+def test_that_a_file_was_meant_is_the_first_thing_that_it_says(words: tuple[str, ...], do: str) -> None:
+    run = doctor(None, *words)
+    lines = run.stdout.splitlines()
+    assert (run.returncode, lines[0].partition(":")[0], lines[2].strip()) == (1, "problem  command", f"do: {do}")
+
+
 @pytest.mark.parametrize("word", ["-h", "--help"])
 def test_its_help_is_ours(word: str) -> None:
     run = doctor(None, word)
@@ -118,3 +137,16 @@ def test_it_works_with_next_to_no_environment(binaries: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"SAFE_VLLM_NO_CACHE": "1"})
     assert (run.returncode in (0, 1), run.stderr) == (True, "")
     assert f"ok       vllm: 0.32.0 ({binaries}/python)" in run.stdout
+
+
+def test_it_starts_where_the_plan_does_with_the_same_options(tmp_path: Path) -> None:
+    """What held in the state directory that was named, and for how long it is believed, count for both."""
+    record = Path(__file__).parents[1] / "golden" / "machines" / "gb200-4-flashinfer-0.6.12.json"
+    words = ("Qwen/Qwen3-30B-A3B",)
+    assert (
+        prepare(Intent(words, machine=str(record), state_dir=str(tmp_path))).memory.note_held("as-asked", time.time())
+        == ()
+    )
+    options = ("--machine", str(record), "--state-dir", str(tmp_path))
+    assert "a launch starts at as-asked" in doctor(None, *words, options=options).stdout
+    assert "starts at triton, not at the top" in doctor(None, *words, options=(*options, "--remember-for", "0")).stdout

@@ -66,6 +66,8 @@ def test_programs_get_one_object() -> None:
         (["--manifest", "-"], "standard input is empty: there is nothing to check"),
         (["--manifest", "a.yaml", "--unit", "b"], "--unit and --manifest are not checked together"),
         (["--manifest", "a.yaml", "tiny"], "--manifest takes no words for vLLM beside it: tiny"),
+        (["--manifest", "a.yaml", "b.yaml"], "b.yaml; give each file its own --manifest, or name the directory; what"),
+        (["--manifest", "a.yaml", "--port"], "beside it: --port; what runs stands in the file"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_one_sentence(words: list[str], told: str) -> None:

@@ -45,6 +45,15 @@ def test_drop_ins_beside_the_unit_and_named_ones_come_after_it(tmp_path: Path) -
     assert doctor("--unit", path, f"--unit={tmp_path}/mine.conf").returncode == 0
 
 
+def test_of_two_units_each_is_told_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "b.service").write_text(SHIPPED.read_text().replace("KillMode=mixed", "KillMode=none"))
+    run = doctor("--unit", SHIPPED, "--unit", "-", f"--unit={tmp_path}/b.service", given=SHIPPED.read_text())
+    assert (run.returncode, run.stdout.count(": runs ")) == (1, 3)
+    assert f"problem  unit-kill: {tmp_path}/b.service: KillMode=none" in run.stdout
+    assert "ok       unit-kill: standard input: " in run.stdout
+    assert run.stdout.splitlines()[-1] == "1 problem"
+
+
 def test_what_systemctl_cat_prints_is_read_from_standard_input() -> None:
     text = f"# /etc/systemd/system/x.service\n{SHIPPED.read_text()}\n# /etc/x.conf\n[Service]\nType=simple\n"
     run = doctor("--unit", "-", options=("--output", "json"), given=text)
@@ -69,6 +78,10 @@ def test_a_unit_that_does_not_exist_anywhere_is_told() -> None:
         (["--unit", "/"], "/: cannot be read: is a directory"),
         (["--unit", "/dev/zero"], "/dev/zero is no unit file"),
         (["--unit", str(SHIPPED), "model"], "--unit takes no words for vLLM beside it: model"),
+        (
+            ["--unit", str(SHIPPED), "b.service"],
+            "--unit takes no words for vLLM beside it: b.service; give each file its own --unit",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_line(words: list[str], said: str) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from gpus import IN_A_NAMESPACE, Gpus
-from launch import Launch, Stage, free_port
+from launch import Launch, Stage
 from scenes import ENGINE, Scene, engine, fill, ima_at_startup, mark, serve, serve_ok, wait_for_file
+
+from waiting import free_port
 
 PATIENT_S = 90.0
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import socket
+from pathlib import Path
 
 from launch import Entry, Launch, Stage
 from scenes import CANARY, Scene, Step, churn, mark, repeat, serve_ok, wait_for_file, write
+
+from leftovers import below
 
 AUTOTUNE = write(
     "stderr", "2025-11-30 - INFO - autotuner.py:622 - flashinfer.jit: [Autotuner]: Autotuning process starts ...\n"
@@ -63,7 +69,7 @@ def test_a_start_without_a_sign_of_life_is_ended_and_the_next_rung_is_tried(stag
     assert run.stop() == 0
 
 
-def test_a_hang_in_autotuning_has_its_own_limit_and_suspect(stage: Stage) -> None:
+def test_p17_a_hang_in_autotuning_has_its_own_limit_and_suspect(stage: Stage) -> None:
     options = patient(stage, start_silence_s=600, autotune_silence_s=1)
     run = stage.start(silent(stage, AUTOTUNE), serve_ok(), options=options)
     run.wait_until_ready("no-autotune")
@@ -87,6 +93,40 @@ def test_a_silent_start_that_moves_data_is_no_hang(stage: Stage) -> None:
     assert run.stop() == 0
 
 
+def test_p13_a_launcher_that_can_open_nothing_for_a_while_ends_no_healthy_start(stage: Stage) -> None:
+    """Its limit stands for a machine whose descriptors are used up: neither a module nor /proc can be read."""
+    go, options = stage.root / "go", patient(stage, autotune_silence_s=12)
+    run = stage.start([AUTOTUNE, wait_for_file(go), *serve_ok()], options=options)
+    run.wait_for_event("phase")
+    held = {int(path.name) for path in Path(f"/proc/{run.process.pid}/fd").iterdir()}
+    limits = resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE)
+    free = next(number for number in range(limits[0]) if number not in held)
+    resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
+    run.let_pass(5)
+    resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE, limits)
+    go.touch()
+    run.wait_until_ready("as-asked")
+    assert run.stop() == 0
+    assert "bug" not in run.ours()
+
+
+def test_p15_a_pause_of_everything_is_no_hang(stage: Stage) -> None:
+    """As the freezer of a container's engine does it: nobody is told."""
+    go = stage.root / "go"
+    run = stage.start([AUTOTUNE, wait_for_file(go), *serve_ok()], options=patient(stage, autotune_silence_s=6))
+    run.wait_for_event("phase")
+    everybody = [known.pid for known in below(os.getpid(), run.older)]
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)
+    run.let_pass(7)
+    for pid in reversed(everybody):
+        os.kill(pid, signal.SIGCONT)
+    run.let_pass(2)
+    go.touch()
+    run.wait_until_ready("as-asked")
+    assert run.stop() == 0
+
+
 def test_lines_that_tell_of_waiting_are_no_sign_of_life(stage: Stage) -> None:
     waiting = repeat(WAITS, pause_s=0.1, path=str(stage.root / "never"))
     run = stage.start([AUTOTUNE, waiting], serve_ok(), options=patient(stage, autotune_silence_s=1))
@@ -96,7 +136,7 @@ def test_lines_that_tell_of_waiting_are_no_sign_of_life(stage: Stage) -> None:
     assert run.stop() == 0
 
 
-def test_requests_that_wait_without_a_token_are_a_hang_once_a_real_one_does_not_come_back(stage: Stage) -> None:
+def test_p15_requests_that_wait_without_a_token_are_a_hang_once_a_real_one_does_not_come_back(stage: Stage) -> None:
     hung = serve_ok(completions=(*CANARY, "never"), metrics=([1, 0, "grows"], STALLED))
     run = stage.start(hung, serve_ok(), options=patient(stage, **SOON))
     run.wait_for_event("ready", 2)
@@ -125,7 +165,7 @@ def test_a_stall_in_which_a_real_request_is_answered_is_none(stage: Stage) -> No
     assert run.stop() == 0
 
 
-def test_a_server_that_makes_tokens_is_left_alone(stage: Stage) -> None:
+def test_p15_a_server_that_makes_tokens_is_left_alone(stage: Stage) -> None:
     run = stage.start(serve_ok(metrics=([2, 9, "grows"],)), options=patient(stage, **SOON))
     run.wait_for("many looks", lambda: asked(run, "/metrics") >= 12)
     assert asked(run, "/v1/completions") == len(CANARY)
@@ -171,7 +211,7 @@ Thread 1 (active): "MainThread"
 """
 
 
-def test_the_stacks_of_a_hang_are_kept_before_it_is_ended(stage: Stage) -> None:
+def test_p17_the_stacks_of_a_hang_are_kept_before_it_is_ended(stage: Stage) -> None:
     environment = install_py_spy(
         stage, f"[ $1 $2 $3 = 'dump --nonblocking --pid' ] || exit 3\n{STACK}".replace("$1 $2 $3", '"$1 $2 $3"')
     )

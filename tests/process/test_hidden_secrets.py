@@ -10,7 +10,7 @@ from scenes import ILLEGAL_ACCESS, WORKER_TRACEBACK, argparse_error, fail
 KEY, TOKEN = "zebra-hunter-99887766", "lion-gatherer-11223344"
 
 
-def test_a_known_secret_in_a_root_line_is_in_no_event_no_line_of_ours_and_no_file(stage: Stage) -> None:
+def test_p20_a_known_secret_in_a_root_line_is_in_no_event_no_line_of_ours_and_no_file(stage: Stage) -> None:
     died = WORKER_TRACEBACK.format(f"{ILLEGAL_ACCESS} near {KEY} of {TOKEN}")
     refused = f"ValueError: cannot use {KEY} and {TOKEN} here"
     words, variables = ["tiny", "--api-key", KEY], {"HF_TOKEN": TOKEN}

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launch import Launch, Stage, free_port
+from launch import Launch, Stage
 from scenes import ima_at_startup, serve_ok
+
+from waiting import free_port
 
 
 def reports(run: Launch) -> dict[int, tuple[dict[str, Any], str]]:

@@ -6,11 +6,10 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from launch import SAFE_VLLM, Launch, Stage, free_port
+from launch import SAFE_VLLM, Launch, Stage
 from scenes import (
     ENGINE,
     HOLD,
@@ -34,6 +33,8 @@ from scenes import (
     wait_until_watched,
     write,
 )
+
+from waiting import free_port
 
 AUTOTUNE_OFF = "--no-enable-flashinfer-autotune"
 PROVES_AT_ONCE = ("--backoff", "0.01", "--proving-window", "0")
@@ -86,8 +87,7 @@ def test_p18_while_a_fault_line_stands_no_rung_is_held(stage: Stage) -> None:
     run = stage.start(serve_with_worker(), [HOLD], options=("--backoff", "0.01", "--proving-window", "5"))
     run.wait_for_event("ready")
     run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
-    over_at = time.monotonic() + 6
-    run.wait_for("the end of the proving window", lambda: time.monotonic() > over_at)
+    run.let_pass(6)  # until the proving window is over
     run.kill_child(WORKER, signal.SIGSEGV)
     run.wait_for("the next attempt", lambda: len(run.attempts()) == 2)
     assert [(event["rung"], event["outcome"]) for event in run.events("remembered")] == [("as-asked", "broken")]
@@ -115,7 +115,7 @@ def test_p18_what_was_forgotten_is_tried_again(stage: Stage) -> None:
     again = stage.start(serve_ok())
     again.wait_until_ready("as-asked")
     assert again.stop() == 0
-    assert "nothing is remembered" in ours(run, "forget") or "forgot" in ours(run, "forget")
+    assert "nothing is remembered" in ours(run, "forget")
 
 
 def test_p18_nothing_is_remembered_for_another_command_or_for_no_days(stage: Stage) -> None:

@@ -32,16 +32,16 @@ def test_what_is_shown_is_a_sound_profile(tmp_path: Path) -> None:
     assert (profiles("check", path).returncode, profiles("check", path).stdout) == (0, f"{path}: sound\n")
 
 
-def test_a_profile_with_mistakes_ends_with_2_and_names_them_all(tmp_path: Path) -> None:
+def test_a_profile_with_mistakes_ends_with_78_and_names_them_all(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("name: mine\nextends: gb200\nfit: {}\nlimits:\n  sms: many\n")
     run = profiles("check", path)
-    assert (run.returncode, run.stderr) == (2, "")
+    assert (run.returncode, run.stderr) == (78, "")
     assert run.stdout.splitlines() == [
         f"{path}:3: fit: unknown key, did you mean 'fits'?",
         f"{path}:5: limits.sms: expected a whole number, got 'many'",
     ]
-    assert profiles("check", options=("--profile-dir", str(tmp_path))).returncode == 2
+    assert profiles("check", options=("--profile-dir", str(tmp_path))).returncode == 78
     assert profiles("check").returncode == 0
 
 
@@ -49,7 +49,7 @@ def test_a_profile_with_mistakes_ends_with_2_and_names_them_all(tmp_path: Path) 
     ("words", "status", "said"),
     [
         (("show", "gb20"), 2, "safe-vllm: no profile is called 'gb20'; there are: b200, "),
-        (("show", "/nowhere/x.yaml"), 78, "safe-vllm: /nowhere/x.yaml: cannot be read: No such file or directory\n"),
+        (("show", "/nowhere/x.yaml"), 2, "safe-vllm: /nowhere/x.yaml: there is no such file; correct the path, "),
         (("show",), 2, "safe-vllm: missing argument 'NAME|FILE'; see `safe-vllm profiles show --help`\n"),
         (("nope",), 2, "safe-vllm: no such command 'nope'; see `safe-vllm profiles --help`\n"),
         ((), 2, "Usage: safe-vllm profiles "),

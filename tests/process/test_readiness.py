@@ -6,26 +6,32 @@ import json
 import os
 import shlex
 import socket
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from launch import Entry, Launch, Stage, free_port
+from launch import Entry, Launch, Stage
 from scenes import (
     CANARY,
     ILLEGAL_ACCESS,
     PORT_IN_USE,
     Step,
     die_first_inference,
+    engine,
     fail,
     ima_at_startup,
     leave,
     mark,
+    serve,
     serve_ok,
     wait_for_file,
     write,
 )
+
+from waiting import free_port
 
 IMPATIENT = ("--backoff", "0.01", "--fault-grace", "0.5")
 
@@ -33,6 +39,18 @@ IMPATIENT = ("--backoff", "0.01", "--fault-grace", "0.5")
 def completions(run: Launch) -> list[Entry]:
     """Return the real requests that the fake was sent."""
     return [entry for entry in run.entries("request") if entry["path"] == "/v1/completions"]
+
+
+def test_a_server_that_fails_at_the_last_of_the_first_requests_never_served(stage: Stage) -> None:
+    answered = {
+        "first": [write("stdout", 'INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK\n')],
+        "then": 200,
+    }
+    run = stage.start(serve_ok(completions=(answered, answered, answered, 500)), options=("--max-attempts", "1"))
+    assert run.finish() == 70
+    [ended] = run.events("attempt-ended")
+    assert ended["phase"] == "first-inference"
+    assert run.events("ready") == []
 
 
 def test_health_alone_is_not_ready_the_first_inference_may_kill(stage: Stage) -> None:
@@ -224,6 +242,46 @@ def test_the_answers_of_another_server_on_the_port_make_nobody_ready(stage: Stag
     assert shlex.split(taken["command"])[0] == Path("/proc/self/cmdline").read_text().split("\0")[0]
     assert run.events("ready") == []
     assert len(run.attempts()) <= 1
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_p12_the_answers_of_a_server_that_came_up_there_meanwhile_make_nobody_ready(stage: Stage, winner: int) -> None:
+    """Two launches of the same command at the same moment: the port was free for both."""
+    words, go = ["tiny", "--host", "127.0.0.1", "--port", str(free_port())], [stage.root / "go0", stage.root / "go1"]
+    last = [fail(PORT_IN_USE), fail(PORT_IN_USE)]
+    last[winner] = [engine(), serve()]
+    runs = [stage.start([mark("loading"), wait_for_file(go[one]), *last[one]], words=words) for one in (0, 1)]
+    for run in runs:
+        run.wait_for_mark("loading")
+    go[winner].touch()
+    runs[winner].wait_until_ready()
+    loser = runs[1 - winner]
+    assert f"({runs[winner].attempts()[0]['pid']})" in loser.wait_for_event("port-taken")["holder"]
+    loser.let_pass(2)
+    go[1 - winner].touch()
+    assert loser.finish() == 75
+    assert (len(loser.events("port-taken")), loser.events("ready"), len(loser.attempts())) == (1, [], 1)
+    assert "this attempt is not ready: the answer is that of the other server" in loser.ours()
+    assert runs[winner].stop() == 0
+
+
+def test_p12_a_server_that_a_stranger_started_for_our_command_is_ready(stage: Stage) -> None:
+    """As a container's engine does: it listens, it is not below us, and it began when our command did."""
+    with HTTPServer(("127.0.0.1", 0), Impostor) as later:
+        port = later.server_port
+    go = stage.root / "go"
+    words = ["tiny", "--host", "127.0.0.1", "--port", str(port)]
+    run = stage.start([mark("loading"), wait_for_file(go)], words=words, options=("--no-canary",))
+    run.wait_for_mark("loading")
+    script = "import sys; sys.path.insert(0, sys.argv[2]); import test_readiness as t; t.HTTPServer(('127.0.0.1', "
+    script += "int(sys.argv[1])), t.Impostor).serve_forever()"
+    command = [sys.executable, "-c", script, str(port), str(Path(__file__).parent)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as stranger:
+        try:
+            run.wait_until_ready()
+        finally:
+            stranger.kill()
+    assert run.stop() == 0
 
 
 def test_a_port_that_is_really_taken_ends_with_75(stage: Stage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,12 +28,6 @@ from scenes import (
 from leftovers import Process, below
 
 
-def let_pass(run: Launch, seconds: float) -> None:
-    """Let time pass: what must not happen offers no condition to wait for."""
-    until = time.monotonic() + seconds
-    run.wait_for("time to pass", lambda: time.monotonic() > until)
-
-
 def test_p7_where_both_streams_are_one_our_line_still_starts_on_a_new_line(stage: Stage) -> None:
     reader, writer = os.pipe()
     run = stage.start([write("stdout", b"Loading  50%"), leave(2)], stdout=writer, stderr=writer)
@@ -52,7 +45,7 @@ def test_p15_a_line_that_nobody_dies_of_does_not_end_a_server_that_loads_in_sile
     steps = [write("stderr", f"{line}\n"), mark("said"), wait_for_file(go), engine(), serve()]
     run = stage.start(steps, options=("--fault-grace", "0.1"))
     run.wait_for_mark("said")
-    let_pass(run, 0.5)
+    run.let_pass(0.5)
     go.touch()
     run.wait_until_ready("as-asked")
     assert run.stop() == 0
@@ -125,7 +118,7 @@ def test_a_member_without_an_address_is_not_ended_for_not_being_ready(stage: Sta
     words = ["tiny", "--headless"]
     run = stage.start([engine(), mark("works"), HOLD], words=words, options=("--start-timeout", "0.1"))
     run.wait_for_mark("works")
-    let_pass(run, 0.5)
+    run.let_pass(0.5)
     assert run.process.poll() is None
     assert run.stop() == 0
     assert len(run.attempts()) == 1
@@ -180,7 +173,7 @@ def test_p9_the_stop_timeout_is_raised_above_the_time_that_vllm_gives_its_reques
     run.wait_for_mark("works")
     run.signal(signal.SIGTERM)
     run.wait_for_mark("draining")
-    let_pass(run, 0.5)
+    run.let_pass(0.5)
     assert run.process.poll() is None
     go.touch()
     assert run.finish() == 0

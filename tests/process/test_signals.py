@@ -54,6 +54,25 @@ def test_ignored_at_the_start_it_stays_ignored_and_is_so_for_vllm_too(stage: Sta
     assert run.signals() == ["SIGTERM"]
 
 
+BLOCKED = {
+    "the end of a child": (signal.SIGCHLD,),
+    "stop signals": (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT),
+    "all signals": tuple(signal.valid_signals()),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_blocked_at_the_start_a_stop_and_the_end_of_a_child_still_come_and_so_they_do_for_vllm(
+    stage: Stage, name: str
+) -> None:
+    """P8, P9. A program with threads may start its children like that, and they inherit it."""
+    run = stage.start(serve_ok(), preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED[name]))
+    run.wait_until_ready()
+    blocked = int(run.attempts()[0]["blocked_signals"], 16)
+    assert [number for number in (*BLOCKED["stop signals"], signal.SIGCHLD) if blocked >> (number - 1) & 1] == []
+    assert run.stop() == 0
+
+
 def test_a_third_stop_signal_ends_what_heeds_nothing(stage: Stage) -> None:
     worker = fork(WORKER, HOLD, ignores=DEAF, leaves_session=True, double=True)
     run = stage.start([worker, serve(stops=False)], options=("--stop-timeout", "1000"))

@@ -11,8 +11,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from launch import Launch, Stage, free_port
+from launch import Launch, Stage
 from scenes import engine, ima_at_startup, mark, serve, serve_ok, wait_for_file
+
+from waiting import free_port
 
 
 def at(port: int) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, Signals
 
@@ -87,10 +89,12 @@ def test_while_it_serves_only_the_leader_is_asked_and_ends_in_good_order(stage: 
 
 
 def test_a_stop_while_the_canary_is_under_way_ends_it_too(stage: Stage) -> None:
+    """Its web server waits for every open connection, and the engine that could answer is gone."""
     run = stage.start(serve_ok(completions=("never",)))
     run.wait_for("the canary", lambda: [e for e in run.entries("request") if e["path"] == "/v1/completions"])
     run.signal(SIGTERM)
     assert_stopped_for_good(run)
+    assert "clean shutdown" in run.marks()
     assert run.events("ready") == []
 
 
@@ -138,6 +142,19 @@ def test_a_stop_while_the_old_tree_is_swept_starts_nothing(stage: Stage) -> None
     run.wait_for("the end of the leader", lambda: run.attempts() and not run.leader().is_alive)
     run.signal(SIGTERM)
     assert_stopped_for_good(run)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="nothing slows a disk down here")
+def test_a_stop_while_the_event_of_an_attempt_is_written_to_a_slow_disk_starts_nothing(stage: Stage) -> None:
+    events = stage.root / "launch0" / "events.jsonl"
+    slow = ("-P", str(events), "-e", "trace=openat", "-e", "inject=openat:delay_enter=150000")
+    run = stage.start(serve_ok(), prefix=("strace", "-f", "-qq", "-o", "/dev/null", *slow))
+    run.wait_for_event("launch-started")
+    launcher = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()[0]
+    os.kill(int(launcher), SIGTERM)
+    assert run.finish() == 0
+    assert run.events("attempt-ended") == run.attempts() == []
+    assert "asked to stop, and nothing was running" in run.ours()
 
 
 def test_a_stop_at_the_very_beginning_leaves_nothing(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,12 +54,6 @@ def everybody(run: Launch) -> list[Process]:
     return [launcher(run), *noted]
 
 
-def let_pass(run: Launch, seconds: float) -> None:
-    """Let time pass: what must not happen offers no condition to wait for."""
-    until = time.monotonic() + seconds
-    run.wait_for("time to pass", lambda: time.monotonic() > until)
-
-
 def suspend(run: Launch, window: Terminal) -> None:
     """Type Ctrl-Z and wait until nobody runs any more."""
     window.type(CTRL_Z)
@@ -87,6 +81,17 @@ def test_p7_vllms_terminal_is_as_large_as_ours_and_stays_so(stage: Stage, window
     finally:
         os.close(theirs)
     assert run.stop() == 0
+
+
+def test_p7_where_no_further_terminal_is_to_be_had_vllm_runs_without(stage: Stage, window: Terminal) -> None:
+    hidden = ("unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-euc")
+    prefix = (*hidden, 'mount --bind /dev/null /dev/ptmx; mount -t tmpfs none /dev/pts; exec "$@"', "sh")
+    if (probe := subprocess.run([*prefix, "/bin/true"], capture_output=True, text=True, timeout=DEADLINE_S)).returncode:
+        pytest.skip(f"no mount namespaces here: {probe.stderr.strip()}")
+    run = stage.start(argparse_error(), prefix=prefix, **window.streams)
+    assert run.finish() == 2
+    assert run.attempts()[0]["terminals"][1:] == [False, False]
+    assert "safe-vllm: no terminal can be had for vLLM (" in window.shown()
 
 
 def test_p7_the_order_of_two_streams_on_one_terminal_is_kept(stage: Stage, window: Terminal) -> None:
@@ -182,7 +187,7 @@ def test_p9_no_deadline_comes_closer_while_all_is_suspended(stage: Stage, window
     )
     run.wait_for_mark("loading")
     suspend(run, window)
-    let_pass(run, 9)
+    run.let_pass(9)
     window.type(ENTER)
     go.touch()
     run.wait_for_event("ready")

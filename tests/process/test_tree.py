@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import tracing
 from fuse import SilentFileSystem
 from launch import DEADLINE_S, Launch, Stage
@@ -143,19 +142,6 @@ def test_p8_processes_that_are_born_faster_than_they_can_be_listed_are_ended(sta
     assert "of old age" not in run.marks()
 
 
-@pytest.fixture
-def silent(tmp_path: Path) -> Iterator[SilentFileSystem]:
-    """A directory whose file system never answers: who asks it can be killed by nothing."""
-    place = tmp_path / "silent"
-    place.mkdir()
-    try:
-        system = SilentFileSystem(place)
-    except OSError as error:
-        pytest.skip(f"no file system may be mounted here: {error}")
-    yield system
-    system.close()
-
-
 def test_p8_a_process_that_survives_sigkill_is_named_and_ends_the_launch_with_71(
     stage: Stage, silent: SilentFileSystem
 ) -> None:
@@ -166,6 +152,8 @@ def test_p8_a_process_that_survives_sigkill_is_named_and_ends_the_launch_with_71
     assert run.finish(90) == 71
     assert f"stuck in the kernel: {WORKER} ({run.child(WORKER).pid}); restart the machine" in run.ours()
     assert len(run.attempts()) == 1
+    report = json.loads(Path(run.wait_for_event("incident")["path"], "incident.json").read_text())
+    assert [past["attempt"] for past in report["history"]] == [report["attempt"]]
     assert not run.leader().is_alive
     assert guardian in below(os.getpid(), run.older)  # it stays for the last process
     silent.close()

@@ -63,13 +63,13 @@ def test_after_long_service_the_same_rung_gets_another_chance(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("scene", [[leave(0)], [mark("quiet"), write("stdout", "bye\n"), leave(0)]])
-def test_a_quiet_end_with_0_before_ready_is_a_failure(stage: Stage, scene: list[dict[str, object]]) -> None:
+def test_p14_a_quiet_end_with_0_before_ready_is_a_failure(stage: Stage, scene: list[dict[str, object]]) -> None:
     run = stage.start(scene, options=("--max-attempts", "1"))
     assert run.finish() not in (0, 125)
     assert run.events("attempt-ended")[0]["action"] != "none"
 
 
-def test_a_quiet_end_with_0_while_serving_is_a_failure_and_is_tried_again(stage: Stage) -> None:
+def test_p14_a_quiet_end_with_0_while_serving_is_a_failure_and_is_tried_again(stage: Stage) -> None:
     run = ready(stage.start(serve_ok(completions=(*CANARY, {"first": [leave(0)], "then": "drop"})), serve_ok()))
     with pytest.raises(ConnectionError):
         run.request("POST", "/v1/completions", {})
@@ -86,7 +86,7 @@ def test_quiet_ends_with_0_do_not_become_a_success_when_nothing_is_left_to_try(s
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_leader_stopped_by_somebody_else_in_good_order_ends_the_launch_with_0(
+def test_p14_a_leader_stopped_by_somebody_else_in_good_order_ends_the_launch_with_0(
     stage: Stage, number: signal.Signals
 ) -> None:
     run = ready(stage.start(serve_ok()))
@@ -105,7 +105,7 @@ def test_a_leader_that_dies_of_somebody_elses_stop_ends_the_launch_with_0(stage:
     assert len(run.attempts()) == 1
 
 
-def test_a_shutdown_that_a_fault_came_before_is_no_stop(stage: Stage) -> None:
+def test_p14_a_shutdown_that_a_fault_came_before_is_no_stop(stage: Stage) -> None:
     run = ready(stage.start(serve_ok(), serve_ok()))
     run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
     run.wait_for("the fault to be relayed", lambda: ILLEGAL_ACCESS in run.stderr_text())
@@ -132,7 +132,7 @@ def test_a_dead_engine_that_vllm_does_not_notice_is_acted_on(stage: Stage) -> No
     assert run.stop() == 0
 
 
-def test_a_fault_line_is_confirmed_by_a_canary_that_fails(stage: Stage) -> None:
+def test_p15_a_fault_line_is_confirmed_by_a_canary_that_fails(stage: Stage) -> None:
     run = ready(stage.start(serve_ok(completions=(*CANARY, 500)), serve_ok(), options=IMPATIENT))
     run.play(write("stderr", WORKER_TRACEBACK.format(ILLEGAL_ACCESS)))
     run.wait_until_ready("no-autotune")
@@ -140,7 +140,7 @@ def test_a_fault_line_is_confirmed_by_a_canary_that_fails(stage: Stage) -> None:
     assert run.stop() == 0
 
 
-def test_a_fault_line_is_disproved_by_a_canary_that_is_answered(stage: Stage) -> None:
+def test_p15_a_fault_line_is_disproved_by_a_canary_that_is_answered(stage: Stage) -> None:
     """Users' prompts are logged too."""
     run = ready(stage.start(serve_ok(), options=IMPATIENT))
     run.play(write("stdout", f"INFO [logger.py:40] Received request: prompt: 'what is {ILLEGAL_ACCESS}?'\n"))

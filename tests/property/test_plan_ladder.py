@@ -14,12 +14,13 @@ from safe_vllm import known
 from safe_vllm.machine import recorded
 from safe_vllm.machine.facts import Machine, ModelShape, ProfileFile
 from safe_vllm.machine.profile_files import read_profiles
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.flags import read, scan
 from safe_vllm.plan.grammar import FLAGS, MOE_BACKEND, SAFETY_FLAGS
 from safe_vllm.plan.intent import PINS, Intent
 from safe_vllm.plan.json_flag import json_setting
 from safe_vllm.plan.ladder import AS_ASKED, RUNG_NAMES, TRITON, Plan
+from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_reading import parse
 from safe_vllm.plan.remembered import Broken, Held, Remembered
 from safe_vllm.plan.settings import autotune, drafter_backend, moe_backend
@@ -116,18 +117,9 @@ def pinned_plans(draw: st.DrawFn) -> Pinned:
     dialect = known.dialects().of(machine.installation.vllm)
     intent = Intent(words, pins=frozenset(draw(st.sets(st.sampled_from(PINS), min_size=1))))
     without = draw(st.sets(st.sampled_from(RUNG_NAMES), max_size=2))
-    plan = make_plan(
-        intent,
-        draw(st.sampled_from([*PROFILES, *GREEDY, *GREEDY, *GREEDY])),
-        "",
-        machine,
-        dialect,
-        environment,
-        None,
-        known.known_bad(),
-        without,
-        draw(REMEMBERED),
-    )
+    profile = draw(st.sampled_from([*PROFILES, *GREEDY, *GREEDY, *GREEDY]))
+    scene = scene_of(intent, profile, machine=machine, dialect=dialect, environment=environment)
+    plan = make_plan(intent, scene, "", without, known_bad=known.known_bad(), remembered=draw(REMEMBERED))
     return Pinned(plan, words, environment, dialect.levels_without_autotune)
 
 
@@ -161,9 +153,10 @@ def plans(draw: st.DrawFn) -> tuple[Plan, tuple[str, ...], Machine]:
     return planned(words, profile, machine), words, machine
 
 
-def planned(words: tuple[str, ...], profile: object, machine: Machine) -> Plan:
-    dialect = known.dialects().of(machine.installation.vllm)
-    return make_plan(Intent(words), profile, "", machine, dialect, {}, None, known.known_bad())  # type: ignore[arg-type]
+def planned(words: tuple[str, ...], profile: Profile, machine: Machine) -> Plan:
+    intent, dialect = Intent(words), known.dialects().of(machine.installation.vllm)
+    scene = scene_of(intent, profile, machine=machine, dialect=dialect, environment={})
+    return make_plan(intent, scene, "", known_bad=known.known_bad())
 
 
 def added(words: Sequence[str], asked: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from safe_vllm import known
 from safe_vllm.machine.facts import Installation, Machine
 from safe_vllm.machine.profile_files import read_profiles
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.edit import Words, with_switch, with_value
 from safe_vllm.plan.flags import read, scan
 from safe_vllm.plan.grammar import FLAGS, SAFETY_FLAGS
 from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.ladder import Plan
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.profile_reading import parse
 from safe_vllm.plan.settings import autotune, moe_backend, with_moe_backend, without_autotune
@@ -145,13 +146,19 @@ def test_settings_do_not_disturb_each_other(words: Words, config: dict[str, obje
     assert autotune(with_moe_backend(words, "triton", config), config).value == autotune(words, config).value
 
 
+def planned(words: Words, profile: Profile, config: dict[str, object] | None, without: Collection[str] = ()) -> Plan:
+    intent = Intent(words)
+    scene = scene_of(intent, profile, machine=MACHINE, dialect=DIALECT, environment={}, config=config)
+    return make_plan(intent, scene, "", without)
+
+
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 @given(words=LINES, config=CONFIGS)
-def test_every_rung_keeps_the_operators_words_and_differs_from_its_neighbour(
+def test_p2_every_rung_keeps_the_operators_words_and_differs_from_its_neighbour(
     profile: Profile, words: Words, config: dict[str, object] | None
 ) -> None:
-    plan = make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config)
-    assert plan == make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config)
+    plan = planned(words, profile, config)
+    assert plan == planned(words, profile, config)
     assert plan.ladder.rungs[0].words == words
     for above, below in zip(plan.ladder.rungs, plan.ladder.rungs[1:], strict=False):
         assert (above.words, above.environment) != (below.words, below.environment)
@@ -164,11 +171,9 @@ def test_leaving_out_the_change_of_a_rung_changes_only_the_rungs_below_it(
     profile: Profile, words: Words, config: dict[str, object] | None, data: st.DataObject
 ) -> None:
     """So a place on the ladder means the same rung before and after, for every rung that was run."""
-    rungs = make_plan(Intent(words), profile, "", MACHINE, DIALECT, {}, config).ladder.rungs
+    rungs = planned(words, profile, config).ladder.rungs
     refused = data.draw(st.integers(0, len(rungs) - 1))
-    again = make_plan(
-        Intent(words), profile, "", MACHINE, DIALECT, {}, config, without={rungs[refused].name}
-    ).ladder.rungs
+    again = planned(words, profile, config, without={rungs[refused].name}).ladder.rungs
     assert again[: refused + 1] == rungs[: refused + 1]
     assert len({(rung.words, rung.environment) for rung in again}) == len(again)
     assert all(untouchable(rung.words) == untouchable(words) for rung in again)

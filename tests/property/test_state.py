@@ -57,9 +57,11 @@ def test_a_record_that_was_cut_off_at_any_byte_is_put_aside_and_the_next_launch_
             check(mine, path, whole[:size])
 
 
+texts = st.text(st.characters(), max_size=5)
+"""Also of what no encoding has: JSON can write it."""
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
 marks = values | st.fixed_dictionaries(
@@ -71,7 +73,11 @@ rungs = values | st.fixed_dictionaries(
 )
 records = st.fixed_dictionaries(
     {"v": st.just(1) | values, "fingerprint": st.just(KEY) | values},
-    optional={"about": values, "rungs": values | st.dictionaries(st.sampled_from(RUNG_NAMES), rungs, max_size=3)},
+    optional={
+        "about": values,
+        "rungs": values | st.dictionaries(st.sampled_from(RUNG_NAMES), rungs, max_size=3),
+        "\ud800": values,
+    },
 )
 
 

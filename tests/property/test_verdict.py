@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replaying import observe_chunks, observe_log
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS, Evidence, Observations, ProcessEnd
 from safe_vllm.verdict.judge import judge
-from safe_vllm.verdict.replay import observe_chunks, observe_log
 from safe_vllm.verdict.scan import Scan
 from safe_vllm.verdict.signatures import parse
 

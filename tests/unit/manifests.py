@@ -12,9 +12,15 @@ ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "deploy" / "kubernetes"
 NAMES = tuple(sorted(path.name for path in PLACE.glob("*.yaml")))
 WORKLOADS = ("deployment.yaml", "statefulset.yaml")
-DOCUMENTS: dict[str, list[Any]] = {name: list(manifest_files.read([str(PLACE / name)])) for name in NAMES}
-
 Document = dict[str, Any]
+
+
+def read(*paths: Path) -> list[Any]:
+    """Return what files hold, one document after the other."""
+    return [document for _, held in manifest_files.each([str(path) for path in paths]) for document in held]
+
+
+DOCUMENTS: dict[str, list[Any]] = {name: read(PLACE / name) for name in NAMES}
 
 
 def documents(name: str) -> list[Any]:

@@ -43,4 +43,4 @@ def test_sizes_are_told_in_the_unit_that_fits() -> None:
 
 def test_a_script_or_an_escape_in_a_message_does_not_break_its_line() -> None:
     odd = Finding("unit-command", "problem", "runs sh -c 'a\n\tb\u2028c\x1b[2J'", "a\r\nb", "c")
-    assert as_lines([odd])[:2] == ["problem  unit-command: runs sh -c 'a  b c\ufffd[2J'", "           why: a  b"]
+    assert as_lines([odd])[:2] == ["problem  unit-command: runs sh -c 'a  b c?[2J'", "           why: a  b"]

@@ -55,7 +55,7 @@ def shown(*events: dict[str, Any], is_alive: bool = True) -> str:
     return "\n".join(run_lines(facts(picture), is_alive=is_alive, now=NOW))
 
 
-def test_a_degraded_server_says_so_since_when_why_what_it_costs_and_the_way_back() -> None:
+def test_p19_a_degraded_server_says_so_since_when_why_what_it_costs_and_the_way_back() -> None:
     text = shown(READY)
     assert "serving at rung triton: a model, vLLM 0.32.0, profile b200, process 7" in text
     assert "ladder: as-asked → [triton]" in text

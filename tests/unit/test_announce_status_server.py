@@ -22,11 +22,11 @@ import pytest
 from doc_tables import plain, rows
 
 from safe_vllm.announce.picture import Picture, facts
-from safe_vllm.announce.status_address import Address, address, apart_from
 from safe_vllm.announce.status_http import MOST, REQUEST_BYTES
 from safe_vllm.announce.status_server import BEAT_EVERY_S, StatusServer
 from safe_vllm.announce.teller import Teller
 from safe_vllm.errors import Status, Trouble
+from safe_vllm.plan.status_address import Address, address, apart_from
 from safe_vllm.record.events import EventLog
 
 DEADLINE_S = 30.0
@@ -339,9 +339,19 @@ def test_nonsense_is_answered_or_dropped_and_nothing_is_said_on_stderr(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_request_without_an_end_is_cut_off(stand: Stand) -> None:
+def test_a_request_that_is_too_long_is_answered(stand: Stand) -> None:
     fillers = b"x-filler: " + b"y" * 1000 + b"\r\n"
-    assert raw(stand, b"GET /livez HTTP/1.1\r\n" + fillers * (REQUEST_BYTES // 1000 + 2) + b"\r\n") == b""
+    with stand.connect() as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\n" + fillers * (REQUEST_BYTES // 1000 + 2))
+        told = connection.recv(65536)
+        for _ in range(3):  # who is not through yet is not cut off
+            connection.sendall(fillers)
+        while chunk := connection.recv(65536):
+            told += chunk
+    assert told.startswith(b"HTTP/1.0 431 ") and told.endswith(b"\r\n\r\nthe request is too long\n")
+    assert raw(stand, b"GET /" + b"x" * 2 * REQUEST_BYTES + b" HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 431 ")
+    head = b"POST /livez HTTP/1.1\r\nContent-Length: 8000\r\n" + fillers * (REQUEST_BYTES // 1000 - 4) + b"\r\n"
+    assert raw(stand, head + b"x" * 8000).startswith(b"HTTP/1.0 405 ")
     assert b" 200 " in raw(stand, b"GET /livez HTTP/1.1\r\n" + fillers * (REQUEST_BYTES // 1000 - 2) + b"\r\n")
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_tables import rows
 
 from safe_vllm.announce.picture import Picture
-from safe_vllm.announce.systemd import EXTEND_EVERY_S, MORE_TIME, Systemd, manager
+from safe_vllm.announce.systemd import EXTEND_EVERY_S, MORE_TIME, UNCHECKED_AFTER_S, Systemd, manager, take_leave
+from waiting import wait_for
 
 STARTED: dict[str, Any] = {
     "launch": "7-a",
@@ -43,13 +47,12 @@ class Manager:
             except BlockingIOError:
                 return words
 
-    def begin(self, **more: str) -> list[Any]:
-        """Return the listeners of a launch that this manager started."""
-        listeners: list[Any] = []
-        environment = {"NOTIFY_SOCKET": self.address, **more}
-        manager(environment).attend(lambda seconds, callback: self.timers.append((seconds, callback)), listeners)
-        self.listeners = listeners
-        return listeners
+    def begin(self, **more: str) -> Systemd:
+        """Begin a launch that this manager started, and return its side of it."""
+        self.listeners: list[Any] = []
+        found = manager({"NOTIFY_SOCKET": self.address, **more})
+        found.attend(lambda seconds, callback: self.timers.append((seconds, callback)), self.listeners)
+        return found
 
     def happen(self, name: str, **fields: Any) -> None:
         event = {"event": name, "time": "t", "attempt": 1, "rung": "as-asked", **fields}
@@ -147,6 +150,105 @@ def test_a_manager_that_had_no_room_is_told_again_what_counts_by_then(listening:
     ]
     listening.pass_time()
     assert listening.heard() == []
+
+
+def without_an_address(listening: Manager) -> None:
+    """Begin the first attempt of a member that nobody can ask, and hear what is told of it."""
+    listening.begin().can_be_checked = False
+    listening.happen("launch-started", **STARTED)
+    listening.happen("attempt-started")
+    assert "READY=1" not in listening.heard()
+
+
+UNCHECKED = "not checked: it has no address to ask"
+
+
+def test_what_nobody_can_ask_is_ready_once_it_runs_and_is_said_to_be_unchecked(listening: Manager) -> None:
+    without_an_address(listening)
+    assert UNCHECKED_AFTER_S in [seconds for seconds, _ in listening.timers]
+    listening.pass_time()
+    heard = listening.heard()
+    assert [word for word in heard if word != MORE_TIME] == ["READY=1", f"STATUS=running at rung as-asked, {UNCHECKED}"]
+    listening.happen("phase", phase="autotune")
+    assert listening.heard() == []
+    listening.happen("attempt-ended", fault="illegal-memory-access")
+    listening.happen("step", rung="triton", reason="a fault")
+    listening.happen("attempt-started", attempt=2, rung="triton")
+    heard = listening.heard()
+    assert heard[-1] == f"STATUS=running at rung triton, {UNCHECKED}, degraded: a fault"
+    listening.pass_time()
+    assert "READY=1" not in listening.heard()
+
+
+@pytest.mark.parametrize("then", ["attempt-ended", "stop-asked", "launch-ended"])
+def test_what_ended_or_is_stopped_before_it_was_seen_to_run_is_not_ready(listening: Manager, then: str) -> None:
+    without_an_address(listening)
+    listening.happen(then, fault="unknown", status=70, reason="x")
+    listening.pass_time()
+    assert "READY=1" not in listening.heard()
+
+
+def test_what_was_spawned_just_now_is_not_ready_because_the_attempt_before_it_would_be(listening: Manager) -> None:
+    without_an_address(listening)
+    listening.happen("attempt-ended", fault="unknown")
+    (first, later) = (listening.timers, [])
+    listening.timers = later
+    listening.happen("attempt-started", attempt=2)
+    for _, callback in first:
+        callback()
+    assert "READY=1" not in listening.heard()
+    listening.pass_time()
+    assert "READY=1" in listening.heard()
+
+
+def test_who_takes_our_place_is_ready_has_no_watchdog_and_does_not_know_of_the_manager(listening: Manager) -> None:
+    given = {"PATH": "/bin", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1", "LISTEN_FDS": "0", "LISTEN_PID": "1"}
+    assert take_leave({**given, "NOTIFY_SOCKET": listening.address}, "plain") == {"PATH": "/bin"}
+    assert listening.heard() == ["READY=1", "STATUS=plain", "WATCHDOG_USEC=0"]
+
+
+def test_a_manager_that_is_busy_hears_the_last_word_when_it_has_room(listening: Manager) -> None:
+    other = Systemd(listening.address)
+    while not other.unsent:
+        other._send("STATUS=x")
+    leaving = threading.Thread(target=take_leave, args=({"NOTIFY_SOCKET": listening.address}, "plain"))
+    leaving.start()
+    leaving.join(0.2)
+    assert leaving.is_alive()
+    wait_for("the last word", lambda: "READY=1" in listening.heard())
+    leaving.join()
+
+
+def test_before_the_first_attempt_nothing_is_said_of_an_attempt(listening: Manager) -> None:
+    listening.begin()
+    listening.happen("launch-started", **STARTED)
+    assert listening.heard()[-1] == "STATUS=about to start at rung as-asked"
+
+
+def test_the_page_has_every_status(listening: Manager) -> None:
+    """Each row of the table begins as what is told here does, and nothing else is told."""
+    listening.begin().can_be_checked = False
+    listening.happen("launch-started", **STARTED)
+    listening.happen("attempt-started")
+    listening.happen("phase", phase="autotune")
+    listening.pass_time()
+    listening.happen("ready", after_s=3.0)
+    listening.happen("hang")
+    listening.happen("attempt-ended", fault="illegal-memory-access")
+    listening.happen("step", rung="triton", reason="a fault")
+    listening.happen("gate", gate="gpu-memory", outcome="waiting", waited_s=0.0)
+    listening.happen("ready", after_s=3.0, attempt=2, rung="triton")
+    listening.happen("stop-asked")
+    listening.happen("launch-ended", status=70, reason="no rung is left")
+    told = [word.removeprefix("STATUS=") for word in listening.heard() if word.startswith("STATUS=")]
+    shapes = [re.sub(r"`|…", "", row[0]) for row in rows("systemd.md", "it says")]
+    assert {shape(line) for line in told} == {shape(line) for line in shapes}
+
+
+def shape(line: str) -> str:
+    """Return a status without what differs between launches."""
+    line = re.sub(r"(degraded: |status \d+: ).*", r"\1", line)
+    return re.sub(r"(rung|phase) [\w-]+|attempt \d+|\([\w-]+\)", lambda found: found[0].split()[0][:4], line)
 
 
 def test_a_reason_is_one_line_of_text_whatever_is_in_it(listening: Manager) -> None:

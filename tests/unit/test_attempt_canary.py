@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +16,7 @@ from api import Said, always, models, serving
 
 from safe_vllm.attempt.canary import SENTENCE, SERIES, TOKENS, send
 from safe_vllm.attempt.event import CanaryAnswered
+from safe_vllm.attempt.readiness import _limited, is_healthy
 
 COMPLETIONS, CHAT, EMBEDDINGS = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
 SPEECH = "/v1/audio/transcriptions"
@@ -52,6 +60,45 @@ def test_no_prompt_is_longer_than_the_model_takes_whatever_the_tokenizer(length:
         assert all(texts)
         assert asked["max_tokens"] >= 1
         assert max(map(len, texts)) + asked["max_tokens"] <= max(2, length or 256)
+
+
+def test_where_this_machine_has_no_descriptor_left_nothing_is_said_of_the_server() -> None:
+    with serving({COMPLETIONS: completed}) as (_, place), no_descriptor_left():
+        assert send(place) == CanaryAnswered("unasked")
+        with pytest.raises(OSError, match="Too many open files"):
+            is_healthy(place)
+
+
+def test_where_this_machine_has_no_thread_left_the_answer_comes_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, no_thread_left():
+        connected = socket.create_connection(server.getsockname())
+        with connected, _limited(connected, 60):
+            assert connected.fileno() >= 0
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open nothing more."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as free:
+        number = free.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextmanager
+def no_thread_left() -> Iterator[None]:
+    """Let this process start no thread: none has so large a stack."""
+    before = threading.stack_size(2**47)
+    try:
+        with pytest.raises(RuntimeError):
+            threading.Thread(target=print).start()
+        yield
+    finally:
+        threading.stack_size(before)
 
 
 def test_the_lengths_differ() -> None:

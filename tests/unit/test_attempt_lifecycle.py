@@ -66,6 +66,23 @@ def test_health_and_an_answered_request_make_it_ready_once() -> None:
     assert state.ready_at == 2
 
 
+def test_a_real_request_for_which_this_machine_had_no_room_is_sent_again_and_holds_nothing_against_the_server() -> None:
+    state, effects = after(
+        STARTED, (1, HealthAnswered(True)), (2, CanaryAnswered("unasked")), (3.9, Tick()), (4, Tick())
+    )
+    assert (effects, state.armed_by, state.act_at) == ([SendCanary()] * 2, None, None)
+    armed = after(SERVING, (10, FaultLine("CUDA error")), (30, Tick()), (31, CanaryAnswered("unasked")))[0]
+    assert after(armed, (33, Tick()))[1] == [SendCanary()]
+    assert after(SERVING, (10, CanaryAnswered("unasked")), (20, Tick()))[1] == []
+
+
+def test_without_a_canary_health_that_could_not_be_asked_for_clears_and_condemns_nobody() -> None:
+    serving = after(Lifecycle(TIMING, wants_canary=False), (0, Spawned()), (1, HealthAnswered(True)))[0]
+    armed = after(serving, (10, FaultLine("CUDA error")), (30, Tick()))[0]
+    state, effects = after(armed, (31, HealthAnswered(None)), (33, Tick()))
+    assert (effects, state.armed_by) == ([AskHealth()], "CUDA error")
+
+
 def test_without_a_canary_health_makes_it_ready_and_the_note_says_so() -> None:
     state, effects = after(Lifecycle(TIMING, wants_canary=False), (0, Spawned()), (1, HealthAnswered(True)))
     assert effects == [SayReady("no canary, as asked")]

@@ -87,6 +87,11 @@ def test_a_trickle_of_data_or_none_that_can_be_seen_is_no_sign_of_life(moved: li
     assert after(STARTED, "starting", *looks(*moved))[2] is not None
 
 
+def test_a_look_at_which_nothing_could_be_seen_forgets_nothing() -> None:
+    steps = [0, 63 * MIB, None, 127 * MIB, 130 * MIB, 140 * MIB]
+    assert after(STARTED, "starting", *looks(*steps))[2] is None
+
+
 def test_output_during_a_look_counts() -> None:
     steps = [*looks(5, 5, 5), (1800, Tick()), (1801, Output()), (1802, DataMoved(5))]
     state, _, hang = after(STARTED, "starting", *steps)

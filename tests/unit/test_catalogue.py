@@ -9,6 +9,7 @@ import pytest
 
 from safe_vllm.commands import profiles as catalogue
 from safe_vllm.data.strict_yaml import load
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.profile_files import shipped
 
 NO_VLLM = ("no-such-vllm-command",)
@@ -66,9 +67,9 @@ def test_a_check_tells_what_is_wrong_with_each_file(tmp_path: Path) -> None:
         f"{sound}: sound\n"
         f"{wrong}:3: fit: unknown key, did you mean 'fits'?\n"
         f"{wrong}:4: limit: unknown key, did you mean 'limits'?\n"
-        f"{gone}: cannot be read: No such file or directory"
+        f"{gone}: there is no such file; correct the path, or give a name; there are: "
     )
-    assert catalogue.told(checked, "text") == text
+    assert catalogue.told(checked, "text").startswith(text)
     assert [len(each["problems"]) for each in json.loads(catalogue.told(checked, "json"))] == [0, 2, 1]
 
 
@@ -76,7 +77,25 @@ def test_a_check_takes_the_name_of_a_profile_too() -> None:
     [checked] = catalogue.check(["gb200"], None)
     assert (checked.file, checked.problems) == (str(shipped() / "gb200.yaml"), ())
     [unknown] = catalogue.check(["no-such-profile"], None)
-    assert unknown.problems
+    [problem] = unknown.problems
+    assert problem.startswith("no profile is called 'no-such-profile'; there are: b200, ")
+
+
+@pytest.mark.parametrize("text", ["name: mine\nextends: gb20\n", "name: mine\n", "name: [\n", None])
+def test_a_check_ends_as_a_command_that_uses_the_profile(tmp_path: Path, text: str | None) -> None:
+    path = str(tmp_path / "mine.yaml") if text is None else written(tmp_path, "mine", text)
+    checked = catalogue.check([path], None)
+    assert catalogue.status_of(checked) == (Status.USAGE if text is None else Status.CONFIGURATION)
+    with pytest.raises(Trouble) as caught:
+        catalogue.shown(path, None, "text")
+    assert caught.value.status is catalogue.status_of(checked)
+
+
+def test_of_several_a_mistake_in_a_file_counts_for_more_than_a_name_that_is_none(tmp_path: Path) -> None:
+    wrong = written(tmp_path, "wrong", "name: wrong\n")
+    ends = [catalogue.status_of(catalogue.check(names, None)) for names in (["cpu"], ["cpu", "x"], [wrong, "x"])]
+    assert ends == [Status.STOPPED, Status.USAGE, Status.CONFIGURATION]
+    assert [*json.loads(catalogue.told(catalogue.check([wrong], None), "json"))[0]] == ["file", "problems"]
 
 
 def test_a_backend_that_no_vllm_has_is_told_with_the_nearest_one(tmp_path: Path) -> None:
@@ -98,7 +117,7 @@ def test_without_a_file_everything_that_is_found_is_checked(tmp_path: Path) -> N
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_nothing_is_shown_of_a_profile_with_a_mistake(tmp_path: Path, output: str) -> None:
     path = written(tmp_path, "wrong", "name: wrong\n")
-    with pytest.raises(catalogue.Trouble, match=r"wrong\.yaml:1: the key 'description' is missing"):
+    with pytest.raises(Trouble, match=r"wrong\.yaml:1: the key 'description' is missing"):
         catalogue.shown(path, None, output)
 
 

@@ -10,6 +10,7 @@ from cases import MACHINE, case, levels, told
 
 from safe_vllm.checks import command
 from safe_vllm.checks.known_faults import known_faults
+from safe_vllm.cli import doctor as cli
 from safe_vllm.machine.facts import Surface
 from safe_vllm.machine.model import lost
 from safe_vllm.machine.model_flags import asked
@@ -22,6 +23,47 @@ def test_flags_that_vllm_does_not_have_are_problems() -> None:
     assert [level for level, _ in found] == ["problem", "problem"]
     assert "did you mean --tensor-parallel-size?" in found[0][1]
     assert levels(command.flags, case("m", "--port", "1", surface=FLAGS)) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [("--unitt", "--unit"), ("--units=x", "--unit"), ("--maniest", "--manifest"), ("--unit", "--unit")],
+)
+@pytest.mark.parametrize("surface", [None, FLAGS])
+def test_a_misspelt_option_of_doctor_is_told_and_not_sent_before_the_subcommand(
+    word: str, option: str, surface: Surface | None
+) -> None:
+    given = case(word, "a.service", "--port", "1", surface=surface)
+    [(level, text)] = told(command.files, given)
+    assert (level, f"did you mean `safe-vllm doctor {option} FILE`?" in text) == ("problem", True)
+    assert levels(command.flags, given) == []
+
+
+def test_what_vllm_knows_or_what_follows_two_dashes_is_no_option_of_doctor() -> None:
+    assert levels(command.files, case("m", "--unitary", surface=Surface(flags=FLAGS.flags | {"--unitary"}))) == []
+    assert levels(command.files, case("m", "--port", "1", "--", "--unitt", surface=FLAGS)) == []
+
+
+def test_the_options_of_doctor_are_the_ones_that_it_takes() -> None:
+    assert command.OF_FILES == cli.OF_FILES
+
+
+@pytest.mark.parametrize(
+    ("name", "do"),
+    [
+        ("u/a.service", "safe-vllm doctor --unit FILE"),
+        ("m/compose.yaml", "safe-vllm doctor --manifest FILE"),
+        ("pod.yml", "safe-vllm doctor --manifest FILE"),
+    ],
+)
+def test_a_unit_or_a_manifest_is_no_model(name: str, do: str) -> None:
+    [found] = command.files(case(name))
+    assert (found.level, found.do, name in found.what) == ("problem", do, True)
+
+
+def test_a_model_and_the_file_of_config_are_what_they_are() -> None:
+    for words in (("org/model",), ("/m/x.gguf",), ("m", "--config", "c.yaml"), ("--config", "c.yaml"), ()):
+        assert levels(command.files, case(*words)) == []
 
 
 def test_files_that_are_not_there_are_problems() -> None:

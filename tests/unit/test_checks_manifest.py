@@ -54,6 +54,15 @@ def volume(name: str, **what: object) -> Change:
     return change
 
 
+def pre_stop(*words: str) -> Change:
+    return put("lifecycle", {"preStop": {"exec": {"command": list(words)}}})
+
+
+def asked(name: str, url: str) -> Change:
+    """Return a change that has a probe run a command in the container."""
+    return put(name, {"exec": {"command": ["curl", "-sf", url]}, "timeoutSeconds": 5, "failureThreshold": 99})
+
+
 def found(*changes: Change, name: str = "deployment.yaml") -> list[Finding]:
     """Return what is found in a changed workload, what is fine aside."""
     whole, pod, container = workload(name)
@@ -109,6 +118,43 @@ WRONG = [
     (put("args", ["tiny", "--api-key", "sesame-sesame"]), "manifest-secrets", "warning", "a flag"),
     (put("command", ["sh", "-c", "safe-vllm serve tiny"]), "manifest-command", "problem", "it runs sh"),
     (put("command", ["safe-vllm", "plan"]), "manifest-command", "problem", "it runs safe-vllm plan"),
+    (put("command", ["/start.sh"]), "manifest-command", "note", "it runs /start.sh "),
+    (put("command", ["sh", "-c", "exec /start.sh"]), "manifest-command", "note", "it runs sh -c exec /start.sh "),
+    (
+        put("command", ["timeout", "9", "safe-vllm", "serve"]),
+        "manifest-command",
+        "warning",
+        "it runs timeout, and safe",
+    ),
+    (
+        put("command", ["sh", "-c", "exec uv run safe-vllm serve"]),
+        "manifest-command",
+        "warning",
+        "it runs uv, and safe",
+    ),
+    (env("SAFE_VLLM_OFF", "True"), "manifest-options", "warning", "SAFE_VLLM_OFF is set"),
+    (
+        env("SAFE_VLLM_STATUS_ADDRESS", ":9464"),
+        "manifest-options",
+        "problem",
+        "STATUS_ADDRESS is ':9464', and safe-vllm",
+    ),
+    (env("SAFE_VLLM_STATUS_ADDRESS", "unix:/x"), "manifest-options", "problem", "'unix:/x'"),
+    (env("SAFE_VLLM_STOP_TIMEOUT", "300s"), "manifest-options", "problem", "SAFE_VLLM_STOP_TIMEOUT is '300s'"),
+    (put("command", ["safe-vllm", "--backoff=2s", "serve"]), "manifest-options", "problem", "--backoff is '2s'"),
+    (env("SAFE_VLLM_STOP_TIMEOUT", "3e2"), "manifest-grace", "warning", "the 300 s that vLLM has"),
+    (env("SAFE_VLLM_STOP_TIMOUT", "60"), "manifest-options", "warning", "SAFE_VLLM_STOP_TIMOUT is no variable of ours"),
+    (pre_stop("sleep", "60"), "manifest-grace", "warning", "the 60 s that vLLM has to end and the 60 s of preStop"),
+    (pre_stop("sh", "-c", "sleep 60"), "manifest-grace", "warning", "and the 60 s of preStop"),
+    (pre_stop("/drain.sh"), "manifest-grace", "note", "how long preStop takes cannot be seen"),
+    (asked("startupProbe", "http://127.0.0.1:9999/livez"), "manifest-status", "problem", "/livez at port 9999"),
+    (
+        put("readinessProbe", {"httpGet": {"path": "/readyz", "port": "status", "scheme": "HTTPS"}}),
+        "manifest-status",
+        "problem",
+        "scheme HTTPS",
+    ),
+    (put("args", ["tiny", "--headless"]), "manifest-readiness", "warning", "a readinessProbe beside --headless"),
 ]
 
 
@@ -130,6 +176,78 @@ def test_a_container_that_runs_vllm_itself_is_told_that_nobody_steps_down() -> N
     container["env"] = []
     new = [each for each in manifest.checked([whole]) if each.name == "manifest-command"]
     assert [(each.level, each.why) for each in new] == [("problem", "nobody steps down after a kernel fault")]
+
+
+def test_a_command_in_the_container_reaches_its_own_loopback() -> None:
+    local = env("SAFE_VLLM_STATUS_ADDRESS", "127.0.0.1:9464")
+    url = "http://127.0.0.1:9464"
+    probes = (asked("startupProbe", f"{url}/livez"), asked("livenessProbe", f"{url}/livez"))
+    assert found(local, *probes, asked("readinessProbe", f"{url}/readyz")) == found()
+    assert [each.name for each in found(local, *probes) if each not in found()] == ["manifest-status"]
+
+
+def test_an_address_that_is_refused_is_not_called_fine_beside_it() -> None:
+    whole, _, container = workload("deployment.yaml")
+    container["env"].append({"name": "SAFE_VLLM_STATUS_ADDRESS", "value": ":9464"})
+    told = manifest.checked([whole, *documents("configmap.yaml")])
+    assert [each for each in told if each.name == "manifest-status"] == []
+
+
+def test_a_member_without_an_api_needs_no_readiness_probe() -> None:
+    assert found(put("args", ["tiny", "--headless"]), drop("readinessProbe")) == found()
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": "lmcache/lmstack-router", "args": ["--k8s-namespace", "vllm"]},
+        {"image": "busybox", "command": ["wget"], "args": ["vllm:8000"]},
+        {"image": "curl", "command": ["sh", "-c", "until curl http://vllm:8000/health; do sleep 5; done"]},
+        {"image": "litellm", "args": ["--api_base", "http://vllm:8000/v1"]},
+        {"image": "safe-vllm:1", "command": ["ray", "start", "--block"]},
+        {"image": "safe-vllm:1", "command": ["sh", "-c", "ray start --block --address=$(LWS_LEADER_ADDRESS):6379"]},
+        {"image": "safe-vllm:1", "command": ["sh", "-c", "bash /x/multi-node-serving.sh worker --ray_address=$(X)"]},
+        {"image": "safe-vllm:1", "command": ["bash", "/x/multi-node-serving.sh", "worker"]},
+        {
+            "image": "oauth2-proxy",
+            "args": ["--client-id=vllm"],
+            "envFrom": [{"configMapRef": {"name": "safe-vllm-options"}}],
+        },
+        {"image": "proxy", "env": [{"name": "SAFE_VLLM_STATUS_ADDRESS", "value": "0.0.0.0:9464"}]},
+    ],
+)
+def test_who_only_speaks_of_vllm_or_works_for_ray_is_left_alone(container: Document) -> None:
+    whole, pod, _ = workload("deployment.yaml")
+    pod["containers"].append({"name": "other", **container})
+    assert [each.where for each in containers([whole, *documents("configmap.yaml")])] == [
+        "Deployment/llm, container vllm"
+    ]
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["vllm/vllm-openai:v0.32.0", "rocm/vllm-dev:main", "registry.redhat.io/rhaiis/vllm-cuda-rhel9:3.2", "intel/vllm"],
+)
+def test_images_of_vllms_own_are_known_by_their_names(image: str) -> None:
+    pod = {"kind": "Pod", "spec": {"containers": [{"image": image, "args": ["--model", "m"]}]}}
+    assert len(containers([pod])) == 1
+
+
+def test_a_config_map_of_another_namespace_does_not_count() -> None:
+    (options,) = documents("configmap.yaml")
+    options["data"]["SAFE_VLLM_STOP_TIMEOUT"] = "900"
+
+    def told(of_pod: str | None, of_map: str | None, *more: object) -> list[str]:
+        whole, _, _ = workload("deployment.yaml")
+        whole["metadata"]["namespace"] = of_pod
+        given = {**options, "metadata": {**options["metadata"], "namespace": of_map}}
+        found = manifest.checked([whole, given, *more])
+        return [each.name for each in found if each.counts]
+
+    assert told("a", "b") == ["manifest-unseen"]
+    assert told("a", "a") == told("a", None) == told(None, "b") == ["manifest-grace"]
+    short = documents("configmap.yaml")[0]
+    assert told("a", "a", short) == ["manifest-grace"]  # the one that names its namespace counts
 
 
 def test_an_entrypoint_of_the_image_needs_no_command() -> None:

@@ -131,7 +131,7 @@ def test_the_last_word_on_a_variable_counts_also_where_it_is_not_known() -> None
     whole, pod, container = workload("deployment.yaml")
     taken("fieldRef", "x")(pod, container)
     [read] = containers([whole, {"kind": "ConfigMap", "metadata": {"name": "safe-vllm-options"}, "data": OPTIONS}])
-    assert (OPTIONS["SAFE_VLLM_STOP_TIMEOUT"], read.variables.get("SAFE_VLLM_STOP_TIMEOUT")) == ("200", None)
+    assert (OPTIONS["SAFE_VLLM_STOP_TIMEOUT"], read.started.variables.get("SAFE_VLLM_STOP_TIMEOUT")) == ("200", None)
 
 
 OPTIONS = {"SAFE_VLLM_STOP_TIMEOUT": "200"}

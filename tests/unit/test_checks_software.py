@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safe_vllm.checks.known_faults import known_faults
 from safe_vllm.commands import doctor
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Ladder, Plan, Rung
+from safe_vllm.preparing import prepare
 
 
 def test_a_missing_vllm_is_a_problem_and_an_unknown_version_a_warning() -> None:
@@ -168,6 +170,48 @@ def test_a_known_fault_that_the_launch_meets_is_a_warning_that_says_why(options:
     assert (level, why[: len(because)]) == ("warning", because)
     assert "illegal memory access in MoE autotune (vllm#46861)" in what
     assert do == "let it start at triton, or upgrade: fixed in FlashInfer 0.6.16 and vLLM 0.27"
+
+
+def remembered(place: Path, *, held: str | None = None, broke: str | None = None) -> None:
+    """Keep in a state directory what a launch of the same words on the same machine would."""
+    memory = prepare(Intent((QWEN,), machine=str(RECORDED), state_dir=str(place))).memory
+    now = time.time()
+    assert (memory.note_broken(broke, "cuda-launch", "moe", "autotune", now) if broke else ()) == ()
+    assert (memory.note_held(held, now) if held else ()) == ()
+
+
+def test_a_check_up_speaks_of_the_launch_that_remembers_as_the_plan_does(tmp_path: Path) -> None:
+    remembered(tmp_path, held="as-asked")
+    intent = Intent((QWEN,), machine=str(RECORDED), state_dir=str(tmp_path))
+    assert doctor.examined(intent).plan == prepare(intent).plan
+    level, what, why, do = known(QWEN, state_dir=str(tmp_path))
+    assert (level, what.partition(", ")[0]) == ("note", "a launch starts at as-asked")
+    assert why == "as-asked held here before, so that fault may not come"
+    assert do == "nothing while it holds; upgrade: fixed in FlashInfer 0.6.16 and vLLM 0.27"
+    assert known(QWEN, state_dir=str(tmp_path), remember_for_days=0.0)[1].startswith("starts at triton")
+    assert known(QWEN, state_dir=str(tmp_path), observes_only=True)[0] == "warning"
+
+
+def test_a_check_up_tells_what_broke_and_changes_nothing(tmp_path: Path) -> None:
+    remembered(tmp_path, broke="triton")
+    before = sorted(tmp_path.rglob("*"))
+    assert "has died here, last triton on " in known(QWEN, state_dir=str(tmp_path))[1]
+    assert known(QWEN, state_dir=str(tmp_path / "absent" / "too"))[0] == "note"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_wrong_with_the_state_directory_is_a_note(tmp_path: Path) -> None:
+    remembered(tmp_path, held="as-asked")
+    [record] = (tmp_path / "remembered").glob("*.json")
+    record.write_text("{")
+    what = doctor.examined(Intent((QWEN,), machine=str(RECORDED), state_dir=str(tmp_path)))
+    [finding] = [each for each in doctor.checked(what) if each.name == "remembered"]
+    assert (finding.level, finding.what) == ("note", f"{record}: it is damaged, so it is not believed")
+    assert (finding.why, finding.do) != ("", "")
+    (tmp_path / "file").write_text("")
+    what = doctor.examined(Intent((QWEN,), machine=str(RECORDED), state_dir=str(tmp_path / "file")))
+    [finding] = [each for each in doctor.checked(what) if each.name == "remembered"]
+    assert "cannot be made: " in finding.what
 
 
 def test_without_a_plan_nothing_is_said_of_known_faults() -> None:

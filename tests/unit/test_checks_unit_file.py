@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_command import start_of, stop_s
 from safe_vllm.checks.unit_file import CHECKS, checked
-from safe_vllm.checks.unit_text import INFINITY, read, seconds, split
+from safe_vllm.checks.unit_spans import INFINITY, seconds
+from safe_vllm.checks.unit_text import read, split
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "systemd" / "safe-vllm@.service"
 FINAL = "2 69 71 78 125 126 127"
@@ -92,6 +93,11 @@ def test_the_unit_that_we_ship_is_fine() -> None:
             ("writable", "warning", "ProtectSystem=strict keeps HF_HOME=/data/hf from being written"),
         ),
         (["StateDirectory="], ("state", "warning", "there is no StateDirectory")),
+        *(
+            ([f"Environment=SAFE_VLLM_STATE_DIR={place}"], ("state", "warning", f"ProtectSystem=strict keeps {it}"))
+            for place in ("/srv/x", "/var/lib/safe-vllm-2", "%S/other")
+            for it in (f"the state directory {place} from being written",)
+        ),
         (["LimitMEMLOCK=8M"], ("limits", "note", "LimitMEMLOCK=8M")),
         (["LimitMEMLOCK="], ("limits", "note", "LimitMEMLOCK=8M")),
         (["LimitNOFILE=1024:4096"], ("limits", "warning", "LimitNOFILE=4096")),
@@ -104,6 +110,25 @@ def test_the_unit_that_we_ship_is_fine() -> None:
         (["EnvironmentFile="], ("command", "problem", "MODEL_ARGS in ExecStart is set by nothing")),
         (["[Unit]", "StartLimitIntervalSec=0"], None),
         (["[Unit]", "StartLimitBurst=", "StartLimitIntervalSec=299"], None),
+        (["Environment=SAFE_VLLM_OFF=1"], ("options", "warning", "SAFE_VLLM_OFF is set")),
+        (
+            ["Environment=SAFE_VLLM_STATUS_ADDRESS=9464"],
+            ("options", "problem", "SAFE_VLLM_STATUS_ADDRESS is '9464', and safe-vllm does not start with that"),
+        ),
+        (
+            ["Environment=SAFE_VLLM_STOP_TIMOUT=5"],
+            ("options", "warning", "SAFE_VLLM_STOP_TIMOUT is no variable of ours"),
+        ),
+        (["KillMode=mixd"], ("lines", "warning", "systemd ignores the line with KillMode")),
+        (["KillMode=mixed # good"], ("lines", "warning", "systemd ignores the line with KillMode")),
+        (["Type=Notify"], ("lines", "warning", "systemd ignores the line with Type")),
+        (["WatchdogSec=3 minuts"], ("lines", "warning", "systemd ignores the line with WatchdogSec")),
+        (["TimeoutStopsec=5"], ("lines", "warning", "systemd ignores the line with TimeoutStopsec")),
+        (["StartLimitIntervalSec=5"], ("lines", "warning", "systemd ignores the line with StartLimitIntervalSec")),
+        (["[Install]", "KillMode=none"], ("lines", "warning", "systemd ignores the line with KillMode")),
+        (["SuccessExitStatus=70 TEMPFAIL"], ("restart", "warning", "SuccessExitStatus has 70, 75")),
+        (["ExecReload=/bin/kill -HUP $MAINPID"], ("kill", "warning", "ExecReload sends SIGHUP")),
+        (["RuntimeMaxSec=1d"], ("restart", "warning", "RuntimeMaxSec=86400")),
         (["something else"], ("lines", "warning", "'something else' is no setting")),
     ],
 )
@@ -137,6 +162,10 @@ def test_one_line_in_a_drop_in_is_found(changes: list[str], expected: tuple[str,
             "RestartPreventExitStatus=CONFIG 125 126 127",
         ],
         ["PrivateDevices=no"],
+        ["StartLimitBurst=20", "X-Note=5", "StartLimitInterval=1d"],
+        ["[X-Own]", "KillMode=none"],
+        ["ProtectHome=Yes", "Type=notify", "SuccessExitStatus=0 SIGKILL", "RuntimeMaxSec=infinity"],
+        ["ExecReload=/bin/true", "MemoryZSwapMax=1G", "RestartSomething=1"],
         ["PrivateDevices=yes", "PrivateDevices="],
         ["DevicePolicy=closed", "DeviceAllow=char-nvidia-frontend rw"],
         ["ProtectClock=yes", "DeviceAllow=/dev/nvidiactl rw"],
@@ -145,6 +174,10 @@ def test_one_line_in_a_drop_in_is_found(changes: list[str], expected: tuple[str,
         ["Environment=HF_HOME=/data/hf", "ReadWritePaths=-/data"],
         ["Environment=HF_HOME=/var/cache/safe-vllm/hf"],
         ["StateDirectory=", "Environment=SAFE_VLLM_STATE_DIR=/tmp/s"],
+        ["Environment=SAFE_VLLM_STATE_DIR=/srv/x/%i", "ReadWritePaths=/srv/x"],
+        ["Environment=SAFE_VLLM_STATE_DIR=/srv/x", "ProtectSystem=full"],
+        ["Environment=SAFE_VLLM_STATE_DIR=%S/safe-vllm/%i"],
+        ["Environment=SAFE_VLLM_STATE_DIR=%E/x"],
         ["StandardOutput=append:/log"],
         ["EnvironmentFile=", "Environment=MODEL_ARGS=tiny"],
         ["# PrivateDevices=yes", "; PrivateDevices=yes"],
@@ -183,6 +216,25 @@ def test_what_is_started_is_seen_through(start: str, expected: str | None) -> No
     else:
         [(level, what)] = findings
         assert (level, what[: len(expected)]) == ("problem", expected)
+
+
+@pytest.mark.parametrize(
+    ("start", "stays"),
+    [
+        ("/usr/bin/timeout 3600 /opt/v/bin/safe-vllm serve m", "timeout"),
+        ("/usr/local/bin/uv run --no-sync safe-vllm serve m", "uv"),
+        ("/usr/bin/env A=1 conda run -n v safe-vllm serve m", "conda"),
+    ],
+)
+def test_what_stays_between_systemd_and_safe_vllm_is_a_warning(start: str, stays: str) -> None:
+    [(_, level, what)] = [each for each in told(start=start) if each[0] == "command"]
+    assert (level, what.startswith(f"ExecStart runs {stays}: ")) == ("warning", True)
+
+
+def test_a_line_that_is_passed_over_leaves_what_was_there_before_it() -> None:
+    unit = read(["[Service]\nKillMode=mixed\nKillMode=mixd\n[Install]\nType=notify\n[X-Own]\nKillMode=none"])
+    assert (unit.value("KillMode"), unit.value("Type")) == ("mixed", None)
+    assert [name for name, _ in unit.refused] == ["KillMode", "Type"]
 
 
 def test_why_a_command_supervises_nothing_depends_on_what_it_says() -> None:
@@ -249,6 +301,15 @@ def test_a_dynamic_user_hides_homes_and_everything_else() -> None:
     assert [name for name, _, _ in told(*lines, "Environment=HF_HOME=/home/u/hf")] == ["home"]
     assert [name for name, _, _ in told(*lines, "Environment=HF_HOME=/data/hf")] == ["writable"]
     assert told(*lines[:2], "Environment=HF_HOME=/data/hf") == []
+
+
+def test_a_state_directory_on_the_command_line_counts_and_one_that_is_hidden_is_told_once() -> None:
+    [(name, level, what)] = told(start="/usr/bin/env safe-vllm --state-dir=/srv/x serve $MODEL_ARGS")
+    assert (name, level, "the state directory /srv/x" in what) == ("state", "warning", True)
+    [(name, _, what)] = told("Environment=SAFE_VLLM_STATE_DIR=/home/u/x")
+    assert (name, what) == ("home", "ProtectHome=yes hides SAFE_VLLM_STATE_DIR=/home/u/x")
+    [(name, *_)] = told("Environment=SAFE_VLLM_STATE_DIR=/home/u/x", "ProtectHome=no")
+    assert name == "state"
 
 
 def test_sections_repeat_comments_are_left_out_and_lines_go_on() -> None:
@@ -318,7 +379,13 @@ def test_whatever_a_unit_says_the_checks_come_to_an_end(parts: list[tuple[str, s
 
 def test_every_check_has_something_to_say_about_some_unit() -> None:
     """A check that nothing here makes speak would be one that no test can break."""
-    bare = read(["[Service]\nstray\nTimeoutStartSec=1\nType=notify\nExecStart=$X\nEnvironment=A_KEY=1 HF_HOME=/d\n"])
+    bare = read(
+        [
+            "[Service]\nstray\nTimeoutStartSec=1\nType=notify\nExecStart=$X\nEnvironment=A_KEY=1 HF_HOME=/d\n"
+            "Environment=SAFE_VLLM_OFF=1\nSuccessExitStatus=70\nExecReload=/bin/kill -HUP 1\nRuntimeMaxSec=1\n"
+            "KillMode=x\n"
+        ]
+    )
     more = read(
         [
             "[Service]\nProtectHome=yes\nProtectSystem=strict\nStandardOutput=null\nPrivateDevices=1\nEnvironment=HF_HOME=/d"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from safe_vllm.cli.main import cli, run
-from safe_vllm.cli.variables import LINK, NO_OPTIONS, misspelt, names, told
+from safe_vllm.cli.variables import misspelt, names, told
+from safe_vllm.plan.option_values import LINK, NO_OPTIONS
 
 OURS = (*names(cli), *NO_OPTIONS)
 

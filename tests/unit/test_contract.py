@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = (ROOT / "docs" / "contract.md").read_text()
-ROOMS = ("process", "namespace", "unit")
+ROOMS = ("process", "namespace", "unit", "property")
 
 PROMISE = re.compile(r"^\*\*(P\d+)\b", re.MULTILINE)
 ROW = re.compile(r"^\| (?!signal \||---)([^|]+) \|", re.MULTILINE)
@@ -41,6 +41,14 @@ def said(source: str) -> Iterator[str]:
             yield f"{found.name} {ast.get_docstring(found) or ''}"
 
 
+def cited(text: str) -> set[str]:
+    """Return the numbers that a text cites, in sentences or in the names of tests."""
+    named = (
+        number for name in re.findall(r"\bdef test_(\w+)", text) for number in re.findall(r"(?:^|_)p(\d+)(?=_)", name)
+    )
+    return {*re.findall(r"\bP\d+\b", text), *(f"P{number}" for number in named)}
+
+
 SOURCES = [path.read_text() for room in ROOMS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))]
 SAID = {word for source in SOURCES for test in said(source) for word in words(test)}
 
@@ -50,13 +58,22 @@ def test_a_promise_is_cited_by_a_test(promise: str) -> None:
     assert promise in SAID
 
 
+@pytest.mark.parametrize("place", ["tests", "src", "scripts", "docs"])
+def test_a_number_that_is_cited_is_that_of_a_promise(place: str) -> None:
+    texts = {path: path.read_text() for kind in ("py", "md") for path in (ROOT / place).rglob(f"*.{kind}")}
+    texts.pop(Path(__file__), None)  # its examples are none
+    found = {(str(path), number) for path, text in texts.items() for number in cited(text)}
+    assert {each for each in found if each[1] not in promises(CONTRACT)} == set()
+    assert found or place in ("src", "scripts")
+
+
 @pytest.mark.parametrize("name", signals(CONTRACT))
 def test_a_signal_of_the_table_is_named_by_a_test(name: str) -> None:
     assert name.upper() in SAID
 
 
 def test_each_promise_has_one_place() -> None:
-    assert len(promises(CONTRACT)) == len(set(promises(CONTRACT))) >= 7
+    assert len(promises(CONTRACT)) == len(set(promises(CONTRACT))) >= 20
 
 
 def test_a_row_without_a_known_signal_would_be_seen() -> None:
@@ -69,6 +86,17 @@ def test_the_numbers_and_rows_are_really_read() -> None:
     table = "\n## Signals\n| signal | z |\n|---|---|\n| SIGFOO, Ctrl-F | |\n| a third | |\n"
     assert promises("**P7, x**\n**P99, y**\nas P8 says" + table) == ["P7", "P99"]
     assert signals("**P7, x**\n| SIGBAR | |" + table) == ["SIGFOO", "third"]
+
+
+def test_a_number_is_cited_by_a_sentence_or_by_the_name_of_a_test() -> None:
+    assert cited('"""P7, and P11:"""\ndef test_p9_p10_it_is(): ...\ndef test_a_p95_b(): "XP3"') == {
+        "P7",
+        "P11",
+        "P9",
+        "P10",
+        "P95",
+    }
+    assert cited("def test_the_top10_of_p(): ...\nprint(p3_)") == set()
 
 
 def test_a_word_counts_only_where_a_test_says_it() -> None:

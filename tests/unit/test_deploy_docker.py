@@ -128,7 +128,8 @@ def test_what_the_wheel_is_made_of_is_copied_and_not_ignored() -> None:
     (readme,) = re.findall(r'^readme = "(.+)"', project, re.MULTILINE)
     (packages,) = re.findall(r'^packages = \["(\w+)/', project, re.MULTILINE)
     (forced,) = re.findall(r'force-include\]\n(\w+) = "', project)
-    needed = {"pyproject.toml", readme, packages, forced}
+    (license_file,) = re.findall(r'^license-files = \["(\w+)"\]', project, re.MULTILINE)
+    needed = {"pyproject.toml", readme, license_file, packages, forced}
     assert copied == needed
     ignored = (PLACE / "Dockerfile.dockerignore").read_text().splitlines()
     assert ignored.index("*") < min(map(ignored.index, (f"!{name}" for name in needed)))

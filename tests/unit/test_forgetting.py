@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from safe_vllm.cli.forget import forget as command
 from safe_vllm.commands.forget import forget, raise_for_failures, told
+from safe_vllm.commands.status import places
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.record import files
 from safe_vllm.record.fingerprint import Fingerprint
@@ -65,13 +66,29 @@ def test_an_unknown_fingerprint_is_a_mistake_and_nothing_is_dropped(tmp_path: Pa
         with pytest.raises(Trouble):
             forget(str(tmp_path), [nonsense])
     assert files_in(tmp_path) == {f"{FIRST}.json"}
+    (tmp_path / "empty").mkdir()
     with pytest.raises(Trouble, match="there is none at all"):
-        forget(str(tmp_path / "missing"), [FIRST])
+        forget(str(tmp_path / "empty"), [FIRST])
 
 
 def test_nothing_remembered_is_said_and_no_error(tmp_path: Path) -> None:
     assert told(forget(str(tmp_path), []), "text") == f"nothing is remembered in {tmp_path}"
-    assert told(forget(str(tmp_path / "missing"), []), "text").startswith("nothing is remembered: there is no state")
+    done = forget(None, [], {"XDG_STATE_HOME": f"{tmp_path}/xdg"}, tmp_path / "system")
+    where = f"{tmp_path}/system, {tmp_path}/xdg/safe-vllm"
+    said = f"nothing is remembered in {where}; give the --state-dir of the launch, where it had one"
+    assert (done.places, told(done, "text")) == ((), said)
+
+
+@pytest.mark.parametrize("wanted", [[], [FIRST]])
+def test_a_state_directory_that_was_asked_for_and_is_not_there_is_an_error_as_it_is_of_status(
+    tmp_path: Path, wanted: list[str]
+) -> None:
+    missing = f"{tmp_path}/missing"
+    for ask in (lambda: forget(missing, wanted), lambda: places(missing)):
+        with pytest.raises(Trouble) as said:
+            ask()
+        assert said.value.status == Status.CONFIGURATION
+        assert str(said.value) == f"{missing}: there is no such directory; give the --state-dir of the launch"
 
 
 def test_what_is_no_record_is_put_aside_with_its_bytes(tmp_path: Path) -> None:
@@ -146,7 +163,7 @@ def test_a_record_that_cannot_be_dropped_is_an_error_that_names_it(tmp_path: Pat
 def test_letters_that_would_break_a_line_are_not_shown(tmp_path: Path) -> None:
     remember(tmp_path, about={"model": "a\n\x1b[31mb", "gpus": [], "software": 3})
     (line,) = told(forget(str(tmp_path), []), "text").splitlines()
-    assert "a??[31mb: " in line
+    assert "a ?[31mb: " in line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may drop what another user owns")

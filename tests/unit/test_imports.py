@@ -19,6 +19,7 @@ VALUES = (
 MAY_IMPORT = {
     "errors": "",
     "atomic": "",
+    "printable": "",
     "versions": "",
     "data": "errors",
     "plan": "machine.facts errors versions",
@@ -27,15 +28,15 @@ MAY_IMPORT = {
     "policy": "machine.levels plan.ladder plan.intent verdict.evidence errors",
     "checks": "machine.facts machine.condition plan errors early",
     "attempt": "early machine.levels plan.command plan.endpoint plan.intent "
-    "verdict.evidence verdict.lines verdict.scan verdict.signatures errors",
-    "record": f"{VALUES} plan machine.cores verdict.xids patience atomic",
-    "announce": f"{VALUES} plan.explain record.events checks.finding",
+    "verdict.evidence verdict.lines verdict.scan verdict.signatures errors printable",
+    "record": f"{VALUES} plan machine.cores verdict.xids patience atomic printable",
+    "announce": f"{VALUES} plan.explain plan.status_address record.events checks.finding printable",
     "preparing": "errors known plan machine record attempt.child patience",
-    "launcher": "plan.intent plan.endpoint plan.veil attempt record announce preparing launch",
-    "launch": "errors known preparing patience machine plan policy verdict attempt record announce",
+    "launcher": "plan.intent plan.endpoint plan.status_address plan.veil attempt record announce preparing launch",
+    "launch": "errors known preparing patience printable machine plan policy verdict attempt record announce",
     "patience": "early",
     "known": "data plan verdict checks",
-    "commands": "errors known preparing data plan machine verdict checks record announce",
+    "commands": "errors known preparing printable data plan machine verdict checks record announce",
     "cli": "launcher plan.intent plan.ladder errors early",
     "__main__": "cli early",
     "early": "",
@@ -46,16 +47,17 @@ LAZY = {"cli"}
 """Rooms that may import anything inside a function: one subcommand must not pay for another."""
 
 PURE = (
-    "plan verdict policy checks errors versions machine.facts machine.condition machine.levels attempt.lifecycle "
-    "attempt.event attempt.effect attempt.progress attempt.proof attempt.seen attempt.timing attempt.whereabouts "
-    "record.fingerprint record.shape_flags record.rungs_file"
+    "plan verdict policy checks errors printable versions machine.facts machine.condition machine.levels "
+    "attempt.lifecycle attempt.event attempt.effect attempt.progress attempt.proof attempt.seen attempt.timing "
+    "attempt.whereabouts record.fingerprint record.rungs_file"
 )
 IMPURE = ("os", "subprocess", "socket", "time", "pathlib", "threading", "yaml", "click", "tenacity")
 ADAPTED = {"policy": "tenacity"}
 """The exception: one module of this room adapts that package."""
-ONE_HOME = ("click", "tenacity", "yaml", "pynvml", "psutil", "prometheus_client")
+ONE_HOME = ("click", "tenacity", "yaml", "pynvml", "prometheus_client")
 """Outside packages, each of which one module alone knows; of click, a room."""
-NEVER = ("vllm", "torch")
+NEVER = ("vllm", "torch", "psutil")
+"""Not psutil: docs/decisions/0016-processes-are-read-without-psutil.md."""
 
 MODULE_LINES = 250
 FUNCTION_LINES = 40

@@ -15,15 +15,15 @@ from safe_vllm.plan.command import Command
 from safe_vllm.plan.grammar import FLAGS
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import LeftOut, Rung
+from safe_vllm.plan.running import Running
+from safe_vllm.plan.shape_table import MORE
 from safe_vllm.preparing import prepare
 from safe_vllm.record import incidents
 from safe_vllm.record.incident import Earlier, Incident, LogLine
-from safe_vllm.record.incident_advice import Running
 from safe_vllm.record.incident_collapse import collapsed, without_clients
 from safe_vllm.record.incident_making import Following, Material, incident_of
 from safe_vllm.record.incident_short import shortened
 from safe_vllm.record.incident_text import markdown
-from safe_vllm.record.shape_table import MORE
 from safe_vllm.verdict.advice import MOST_SHOWN
 from safe_vllm.verdict.evidence import Advised, GpuEvent, ProcessEnd
 
@@ -146,10 +146,10 @@ def test_rungs_that_the_ladder_does_not_have_are_told_beside_those_that_ran() ->
     )
 
 
-def test_the_decision_stands_where_it_is_said_what_helps_and_repeats_neither_reason_nor_advice() -> None:
+def test_the_decision_stands_where_it_is_said_what_helps_and_does_not_repeat_the_reason() -> None:
     found = hang_at_start()
     reason = found.verdict.reason
-    decision = f"no rung is left that answers a fault of moe: {reason}; what may help: this; that"
+    decision = f"no rung is left that answers a fault of moe: {reason}"
     [then] = [line for line in summary(replace(found, following=Following(decision, status=70))) if "**Then:**" in line]
     assert then == (
         "- **Then:** safer settings may help, but there is no further attempt: no rung is left that answers a fault of "

@@ -27,7 +27,9 @@ class Silent:
     def turn(self, until: float) -> None:
         self.time = until
 
-    def ask(self, question: Callable[[], object], on_answer: Callable[[Any], None]) -> None:
+    def ask(
+        self, question: Callable[[], object], on_answer: Callable[[Any], None], on_none: Callable[[], None]
+    ) -> None:
         pass
 
     def say(self, line: str) -> None:

@@ -27,6 +27,7 @@ from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.plan.fresh_caches import with_fresh_caches
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Rung
+from safe_vllm.policy.descent import End
 from safe_vllm.preparing import prepare
 from safe_vllm.record.events import EventLog
 from safe_vllm.record.fingerprint import Fingerprint
@@ -74,7 +75,7 @@ def telling(loop: Timers, picture: Picture = BELOW) -> Account:
     return Account(Teller(loop, False, EventLog(None), picture=picture))
 
 
-def test_a_degraded_server_is_called_so_again_every_hour() -> None:
+def test_p19_a_degraded_server_is_called_so_again_every_hour() -> None:
     loop = Timers()
     telling(loop).remind(loop.call_in)
     assert loop.lines == SHOUTS
@@ -111,6 +112,17 @@ def test_a_launch_begins_with_the_reminder() -> None:
     assert [seconds for seconds, _ in loop.timers] == [shouting.EVERY_S]
     account.teller.picture = BELOW
     assert loop.come_round() == SHOUTS
+
+
+def test_the_end_of_a_launch_is_told_with_what_may_help() -> None:
+    loop, heard = Timers(), cast("list[Any]", [])
+    account = telling(loop)
+    account.teller.listeners.append(lambda event, _: heard.append(event))
+    account.closing(End(Status.SPENT, "no rung is left", ("turn it off", "upgrade")))
+    account.closing(End(Status.SPENT, "no rung is left"))
+    reasons = ["no rung is left; what may help: turn it off; upgrade", "no rung is left"]
+    assert loop.lines == [f"safe-vllm: ended with status 70: {reason}" for reason in reasons]
+    assert [event["reason"] for event in heard] == reasons
 
 
 def test_the_same_rung_with_fresh_caches_shows_what_is_new() -> None:

@@ -13,7 +13,7 @@ from safe_vllm.errors import Trouble
 from safe_vllm.machine import cache
 from safe_vllm.machine.config_file import config_of
 from safe_vllm.machine.facts import ModelShape
-from safe_vllm.machine.model import shape
+from safe_vllm.machine.model import described
 from safe_vllm.machine.model_flags import asked
 from safe_vllm.machine.modules import LONGEST, MOST_SEARCHES, TooComplex, covers, few
 from safe_vllm.machine.profile_files import read_profiles
@@ -24,7 +24,7 @@ DEEP = 100_000
 
 def shape_of(directory: Path, text: str, *words: str) -> ModelShape | None:
     (directory / "config.json").write_text(text)
-    return shape(asked((str(directory), *words)), {})
+    return described(asked((str(directory), *words)), {})[1]
 
 
 def weights_of(directory: Path, settings: dict[str, Any]) -> str | None:
@@ -145,7 +145,7 @@ def test_a_config_file_that_is_too_much_is_left_to_vllm(tmp_path: Path, text: st
 def test_fifos_are_not_waited_for(tmp_path: Path, deadline: None) -> None:
     for name in ("config.json", "p.yaml", "kept"):
         os.mkfifo(tmp_path / name)
-    assert shape(asked((str(tmp_path),)), {}) is None
+    assert described(asked((str(tmp_path),)), {})[1] is None
     assert config_of(("--config", str(tmp_path / "p.yaml"))) is None
     assert cache.kept(tmp_path, "kept") in (None, b"")
     with pytest.raises(Trouble, match="it is a FIFO"):

@@ -61,5 +61,26 @@ def test_the_listener_at_a_socket_file_is_found_and_who_has_only_connected_is_no
         assert at_socket(f"{path}2") is None
 
 
+def test_a_socket_file_is_found_by_whichever_path_leads_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as mine:
+        monkeypatch.chdir(folder)
+        mine.bind("a socket")
+        mine.listen()
+        assert _pid(at_socket(f"{folder}/a socket")) == _pid(at_socket("a socket")) == os.getpid()
+        assert at_socket("/a socket") is None
+
+
+@pytest.mark.parametrize("mark", ["zz", "00010000", ""])
+def test_an_abstract_name_that_looks_like_lines_of_the_table_does_no_harm(mark: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as crafted:
+        path = f"{folder}/s"
+        crafted.bind(f"\0\n0: 0 0 {mark} 0 0 0 {path}\n0: {path}\n".encode())
+        assert at_socket(path) is None
+        with socket.socket(socket.AF_UNIX) as mine:
+            mine.bind(path)
+            mine.listen()
+            assert _pid(at_socket(path)) == os.getpid()
+
+
 def _pid(found: Listener | None) -> int | None:
     return found and found.pid

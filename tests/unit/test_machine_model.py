@@ -10,7 +10,7 @@ import pytest
 
 from safe_vllm.machine.facts import ModelShape
 from safe_vllm.machine.hub import caches
-from safe_vllm.machine.model import shape
+from safe_vllm.machine.model import described
 from safe_vllm.machine.model_flags import Asked, asked
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -24,7 +24,7 @@ def write(directory: Path, config: object, name: str = "config.json") -> Path:
 
 def shape_of(directory: Path, config: dict[str, Any], line: str = "") -> ModelShape | None:
     write(directory, config)
-    return shape(asked((str(directory), *line.split())), {})
+    return described(asked((str(directory), *line.split())), {})[1]
 
 
 def downloaded(cache: Path, name: str, heads: int, commit: str = COMMIT, ref: str = "main") -> None:
@@ -35,7 +35,7 @@ def downloaded(cache: Path, name: str, heads: int, commit: str = COMMIT, ref: st
 
 
 def heads_of(words: str, environment: dict[str, str]) -> int | None:
-    found = shape(asked(tuple(words.split())), environment)
+    found = described(asked(tuple(words.split())), environment)[1]
     return found.attention_heads if found else None
 
 
@@ -111,8 +111,8 @@ def test_the_context_length_is(tmp_path: Path, config: dict[str, Any], expected:
 def test_a_model_that_is_nowhere_or_unreadable_has_no_shape(tmp_path: Path) -> None:
     write(tmp_path / "list", "[]")
     write(tmp_path / "broken", '{"num_experts"')
-    assert shape(Asked(), {}) is None
-    assert shape(Asked(("org/name", "/", str(tmp_path / "list"), str(tmp_path / "broken"))), {}) is None
+    assert described(Asked(), {})[1] is None
+    assert described(Asked(("org/name", "/", str(tmp_path / "list"), str(tmp_path / "broken"))), {})[1] is None
 
 
 def test_settings_beside_the_config_count(tmp_path: Path) -> None:

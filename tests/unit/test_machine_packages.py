@@ -9,9 +9,14 @@ import pytest
 
 from safe_vllm.machine.facts import Installation
 from safe_vllm.machine.interpreter import ask, behind, interpreter_of, script_of
-from safe_vllm.machine.packages import installation, plain_version, survey
+from safe_vllm.machine.packages import plain_version, survey
 
 VENV = "/opt/venv/lib/python3.12/site-packages"
+
+
+def installation(script: str | None, environment: dict[str, str], root: Path = Path("/")) -> Installation:
+    """Return what is installed, without where."""
+    return survey(script, environment, root).installation
 
 
 def write(root: Path, path: str, text: str = "") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from safe_vllm.errors import Trouble
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine.profile_files import Found, profile_files, read_profiles, shipped
 
 SHIPPED = {"b200", "b300", "cpu", "default", "gb10", "gb200", "gb300", "gh200", "h100", "h200", "rtx-pro-6000"}
@@ -19,9 +19,10 @@ def profile(directory: Path, name: str, text: str = "name: x\n") -> Path:
     return path
 
 
-def trouble(asked: str | None, extra: Path) -> str:
+def trouble(asked: str | None, extra: Path, status: Status = Status.CONFIGURATION) -> str:
     with pytest.raises(Trouble) as caught:
         read_profiles(asked, str(extra), {})
+    assert caught.value.status is status
     return str(caught.value)
 
 
@@ -83,16 +84,22 @@ def test_a_profile_that_is_not_asked_for_may_be_broken(tmp_path: Path) -> None:
 
 def test_profiles_that_cannot_be_read_are_trouble(tmp_path: Path) -> None:
     there_are = "there are: b200, b300, cpu"
-    assert trouble("b20", tmp_path).startswith(f"no profile is called 'b20'; {there_are}")
-    assert trouble("cpu", tmp_path / "none").endswith("none: not a directory; check --profile-dir")
-    assert (
-        trouble(f"{tmp_path}/none.yaml", tmp_path) == f"{tmp_path}/none.yaml: cannot be read: No such file or directory"
-    )
+    assert trouble("b20", tmp_path, Status.USAGE).startswith(f"no profile is called 'b20'; {there_are}")
+    assert trouble("cpu", tmp_path / "none", Status.USAGE).endswith("none: not a directory; check --profile-dir")
+    (tmp_path / "file").touch()
+    for name in ("none.yaml", "file/x"):
+        gone = f"{tmp_path}/{name}: there is no such file; correct the path, or give a name; {there_are}"
+        assert trouble(f"{tmp_path}/{name}", tmp_path, Status.USAGE).startswith(gone)
+    (tmp_path / "away.yaml").symlink_to("nowhere")
+    away = f"{tmp_path}/away.yaml: cannot be read: no such file or directory; correct the link"
+    assert trouble(f"{tmp_path}/away.yaml", tmp_path) == away
+    folder = "cannot be read: is a directory; name a file in it; --profile-dir takes a directory"
+    assert trouble(f"{tmp_path}/", tmp_path) == f"{tmp_path}: {folder}"
     assert "twice.yaml:2" in trouble(str(profile(tmp_path, "twice", "name: a\nname: b\n")), tmp_path)
     assert "larger than a profile can be" in trouble("/dev/zero", tmp_path)
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"name: \xff\n")
-    assert trouble(str(path), tmp_path) == f"{path}: cannot be read: it is not UTF-8 text"
+    assert trouble(str(path), tmp_path) == f"{path}: cannot be read: it is not UTF-8 text; save it as UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +107,7 @@ def test_profiles_that_cannot_be_read_are_trouble(tmp_path: Path) -> None:
     [
         ("nothing", "a.yaml:2: extends: no profile is called 'nothing'; there are: a, b, b200"),
         ("a", "a.yaml:2: extends: no other profile is called 'a'; there are: a, b, b200"),
-        ("b", "b.yaml:2: extends: a -> b -> a has no end"),
+        ("b", "b.yaml:2: extends: a -> b -> a has no end; let one of them extend"),
     ],
 )
 def test_what_is_extended_must_be_there_and_come_to_an_end(tmp_path: Path, name: str, message: str) -> None:

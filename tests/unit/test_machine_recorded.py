@@ -10,7 +10,7 @@ import pytest
 
 from safe_vllm.errors import Trouble
 from safe_vllm.machine.facts import CudaLibrary, Gpu, Installation, Machine, ModelShape, Surface
-from safe_vllm.machine.recorded import NAMELESS, as_json, parse, read, read_with_model
+from safe_vllm.machine.recorded import NAMELESS, as_object, parse, read, read_with_model
 
 FILES = Path(__file__).parents[1] / "golden" / "machines"
 BARE = '{"version": 1, "architecture": "x86_64"'
@@ -22,7 +22,7 @@ def named(name: str) -> Machine:
 
 @pytest.mark.parametrize("path", sorted(FILES.glob("*.json")), ids=lambda path: path.stem)
 def test_a_recorded_machine_is_written_back_as_it_was(path: Path) -> None:
-    assert as_json(read(str(path))) == path.read_text()
+    assert json.dumps(as_object(read(str(path))), indent=2) + "\n" == path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_whatever_a_machine_has_comes_back() -> None:
         cuda_libraries=(CudaLibrary("/a", ("b", "c")),),
         model=ModelShape(1, 2, 0, 3, "int8", 4, 5, is_guess=True),
     )
-    text = as_json(machine)
+    text = json.dumps(as_object(machine))
     assert parse(text, "x") == machine
     assert json.loads(text)["installation"]["surface"]["flags"] == ["a", "b"]
-    assert as_json(Machine("x")) == '{\n  "version": 1,\n  "architecture": "x"\n}\n'
+    assert as_object(Machine("x")) == {"version": 1, "architecture": "x"}
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,10 @@ def test_whatever_a_machine_has_comes_back() -> None:
         ),
         (BARE + ', "gpus": {}}', "f.json: gpus: expected a list, got an object; correct the value"),
         (BARE + ', "model": []}', "f.json: model: expected an object, got a list; correct the value"),
+        *(
+            (text, "f.json: a value of it has letters that no encoding has; correct the value")
+            for text in (BARE.replace("x86_64", "x\\ud800") + "}", BARE + ', "model": {"weight_format": "\\ud800"}}')
+        ),
         (
             BARE + ', "model": {"weight_format": "nvpf4"}}',
             "f.json: model.weight_format: unknown value 'nvpf4', did you mean 'nvfp4'?; correct the value",
@@ -250,5 +254,5 @@ def test_a_command_that_hides_its_model_is_told_to_be_uncertain(tmp_path: Path) 
 
 def test_what_doctor_or_plan_printed_is_a_record(tmp_path: Path) -> None:
     machine = Machine("aarch64", model_name="org/a", model=ModelShape(experts=8), model_note="never kept")
-    text = json.dumps({"ok": True, "findings": [], "machine": json.loads(as_json(machine))})
+    text = json.dumps({"ok": True, "findings": [], "machine": as_object(machine)})
     assert parse(text, "checkup.json") == Machine("aarch64", model_name="org/a", model=ModelShape(experts=8))

@@ -245,7 +245,7 @@ def test_what_is_kept_is_for_this_user_alone_and_leaves_nothing_beside(package: 
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"reader":1}', b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"reader":1}', b"\xff\xfe", b'{"a":' + b"[" * 100_000])
 def test_a_damaged_file_is_ignored_and_replaced(package: Path, tmp_path: Path, content: bytes) -> None:
     surface(package, home(tmp_path))
     (file,) = kept_in(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from manifests import read
 
 from safe_vllm.commands import doctor
 from safe_vllm.errors import Status, Trouble
@@ -18,7 +19,7 @@ def refused(path: Path) -> str:
     """Return why a file cannot be checked, in one line that ends with what to do."""
     with pytest.raises(Trouble) as caught:
         doctor.of_manifests([str(path)])
-    assert caught.value.status in (Status.USAGE, Status.CONFIGURATION)
+    assert caught.value.status == Status.USAGE
     assert caught.value.hint
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -28,7 +29,7 @@ def test_several_documents_and_files_are_read_with_their_comments(tmp_path: Path
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     first.write_text("# a\n%YAML 1.2\n---\na: 1\n--- # next\nb: |\n  --- no end\n---\n# nothing\n---\n\n")
     second.write_text("\ufeffc: on\r\n...\r\n---\r\n- d\r\n")
-    assert manifest_files.read([str(first), str(second)]) == [{"a": 1}, {"b": "--- no end\n"}, {"c": "on"}, ["d"]]
+    assert read(first, second) == [{"a": 1}, {"b": "--- no end\n"}, {"c": "on"}, ["d"]]
 
 
 @pytest.mark.parametrize(
@@ -43,13 +44,48 @@ def test_what_cannot_be_read_is_told_with_its_place(tmp_path: Path, content: byt
     path = tmp_path / "manifest.yaml"
     path.write_bytes(content)
     with pytest.raises(Trouble) as caught:
-        manifest_files.read([str(path)])
+        read(path)
     assert message in caught.value.message
 
 
+def test_a_place_far_into_a_file_is_told_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "many.yaml"
+    path.write_text("---\na: 1\n" * 500 + "---\nb: [\n")
+    with pytest.raises(Trouble, match=r"many\.yaml:1003: "):
+        read(path)
+
+
+def test_words_count_as_kubectl_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    words = "[yes, No, on, OFF, y, 017, 1_000, 0o17, 0b11, 0x1F, 09, '017', 12:30, 2024-01-01, 1_0.5, nope]"
+    path.write_text(f"kind: Pod\na: {words}\n---\nservices: {words}\n")
+    pod, compose = read(path)
+    told = [True, False, True, False, True, 15, 1000, 15, 3, 31, 9, "017", "12:30", "2024-01-01", "1_0.5", "nope"]
+    assert pod["a"] == told
+    assert [type(each) for each in pod["a"]][:5] == [bool] * 5
+    assert compose["services"][:5] == ["yes", "No", "on", "OFF", "y"]
+
+
+def test_words_that_are_no_text_for_kubectl_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    options = "kind: ConfigMap\nmetadata: {name: o}\ndata: {SAFE_VLLM_OBSERVE_ONLY: yes}\n---\n"
+    source = "envFrom: [{configMapRef: {name: o}}], env: [{name: A, value: on}, {name: B, value: 'on'}]"
+    path.write_text(options + POD.replace("image: x", f"image: x, {source}"))
+    [told] = [each for each in doctor.of_manifests([str(path)]) if each.name == "manifest-values"]
+    assert told.what.endswith("no text: A, SAFE_VLLM_OBSERVE_ONLY of ConfigMap/o")
+
+
+def test_standard_input_is_read_but_once() -> None:
+    with pytest.raises(Trouble, match="can be read but once"):
+        manifest_files.each(["-", "-"])
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Trouble, match="cannot be read: no such file"):
-        manifest_files.read([str(tmp_path / "absent")])
+    hint = (
+        "name a manifest or a compose file, or - for what `helm template`, `kustomize build` or `docker compose config`"
+    )
+    with pytest.raises(Trouble, match=f"cannot be read: no such file or directory; {hint}"):
+        read(tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +133,26 @@ def test_what_cannot_be_checked_is_refused_and_never_called_fine(tmp_path: Path,
     assert said in refused(path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        (ROOT / "deploy" / "docker" / "Dockerfile").read_text(),
+        '#!/bin/sh\nset -eu\necho "a: b"\n',
+        '"""A module: this one."""\nimport os\n',
+        '[project]\nname = "x"\n',
+    ],
+)
+def test_of_a_file_that_is_no_yaml_it_is_told_what_was_expected(tmp_path: Path, content: str) -> None:
+    (tmp_path / "given").write_text(content)
+    assert "; it looks like no manifest: name a manifest or a compose file" in refused(tmp_path / "given")
+
+
+@pytest.mark.parametrize("content", [POD + "a: [\n", "services:\n  a: [\n", '{"kind": "Pod",\n', POD + "---\nb: [\n"])
+def test_a_manifest_with_a_slip_is_to_be_corrected_at_its_place(tmp_path: Path, content: str) -> None:
+    (tmp_path / "given").write_text(content)
+    assert refused(tmp_path / "given").endswith("; correct the YAML at that place")
+
+
 def test_values_for_a_chart_are_told_how_to_be_rendered(tmp_path: Path) -> None:
     (tmp_path / "values-prod.yaml").write_text("image: x\n")
     assert "helm template CHART" in refused(tmp_path / "values-prod.yaml")
@@ -138,7 +194,7 @@ def test_a_chat_template_or_an_alert_makes_no_template_of_a_manifest(tmp_path: P
     path.write_text(
         f"kind: {kind}\nmetadata: {{name: m}}\ndata:\n  t: '{{{{ message.content }}}} {{{{ .Values.x }}}}'\n"
     )
-    assert manifest_files.read([str(path)])
+    assert read(path)
 
 
 def test_json_is_read_also_with_tabs(tmp_path: Path) -> None:
@@ -155,7 +211,7 @@ def test_json_is_read_also_with_tabs(tmp_path: Path) -> None:
 def test_what_powershell_wrote_and_what_is_no_utf_8_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes("kind: Pod\r\n".encode("utf-16"))
     (tmp_path / "b.yaml").write_bytes(b"kind: Caf\xe9\n")
-    assert manifest_files.read([str(tmp_path)]) == [{"kind": "Pod"}, {"kind": "Caf\ufffd"}]
+    assert read(tmp_path) == [{"kind": "Pod"}, {"kind": "Caf\ufffd"}]
 
 
 def test_merge_keys_are_followed_and_numbers_kept_within_bounds(tmp_path: Path) -> None:
@@ -163,15 +219,14 @@ def test_merge_keys_are_followed_and_numbers_kept_within_bounds(tmp_path: Path) 
     path.write_text(
         f"x: &x {{a: 1, b: 2}}\ny: &y {{c: 3, a: 9}}\nz: {{<<: [*x, *y], b: 4, n: 0x{'f' * 5000}}}\n<<: null\n"
     )
-    [read] = manifest_files.read([str(path)])
-    assert isinstance(read, dict)
-    assert read["z"] == {"a": 1, "c": 3, "b": 4, "n": manifest_files.LARGEST}
+    [held] = read(path)
+    assert held["z"] == {"a": 1, "c": 3, "b": 4, "n": manifest_files.LARGEST}
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000])
 def test_a_name_that_no_file_can_have_is_told(name: str) -> None:
     with pytest.raises(Trouble):
-        manifest_files.read([name])
+        read(Path(name))
 
 
 def test_a_definition_of_a_kind_may_be_as_long_as_it_likes(tmp_path: Path) -> None:
@@ -179,4 +234,4 @@ def test_a_definition_of_a_kind_may_be_as_long_as_it_likes(tmp_path: Path) -> No
     path.write_text(
         "apiVersion: v1\nkind: CustomResourceDefinition\nspec:\n" + "".join(f"  a{n}: 1\n" for n in range(25000))
     )
-    assert manifest_files.read([str(path)]) == [{"kind": "CustomResourceDefinition"}]
+    assert read(path) == [{"kind": "CustomResourceDefinition"}]

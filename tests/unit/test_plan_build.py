@@ -11,7 +11,7 @@ import pytest
 from safe_vllm import known
 from safe_vllm.machine.facts import Installation, Machine, ModelShape, ProfileFile, Surface
 from safe_vllm.machine.profile_files import read_profiles
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import COSTS, RELIEVES, RUNG_NAMES, Plan
 from safe_vllm.plan.profile import Profile
@@ -45,7 +45,8 @@ def plan(
     installed = machine.installation
     dialect = known.dialects().of(installed.vllm, installed.surface)
     intent = Intent(tuple(line.split()))
-    return make_plan(intent, chosen, "asked for", machine, dialect, environment or {}, config, without=without)
+    scene = scene_of(intent, chosen, machine=machine, dialect=dialect, environment=environment or {}, config=config)
+    return make_plan(intent, scene, "asked for", without)
 
 
 def with_vllm(version: str | None) -> Machine:

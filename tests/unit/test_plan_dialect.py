@@ -211,7 +211,7 @@ def test_each_weight_format_has_its_safe_backends(
 
 @pytest.mark.parametrize("version", RELEASES)
 @pytest.mark.parametrize("weights", [*get_args(WeightFormat), None])
-def test_a_safe_backend_is_one_that_the_flag_takes_and_never_flashinfer(version: str, weights: str | None) -> None:
+def test_p5_a_safe_backend_is_one_that_the_flag_takes_and_never_flashinfer(version: str, weights: str | None) -> None:
     dialect = of(version)
     found = {name for at in CAPABILITIES for name in dialect.safe_backends(weights, at)}
     assert found <= set(dialect.moe_backends)

@@ -14,7 +14,7 @@ from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine import recorded
 from safe_vllm.machine.facts import Machine, ModelShape, ProfileFile
 from safe_vllm.machine.profile_files import read_profiles
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.profile_choice import choose
@@ -35,7 +35,8 @@ def plan(remembered: Remembered = NOTHING, machine: Machine = H100, line: str = 
     profile, _ = choose(read_profiles(None, None, {}), machine, None)
     dialect = known.dialects().of(machine.installation.vllm)
     intent = Intent(tuple(line.split()), **asked)
-    return make_plan(intent, profile, "", machine, dialect, {}, None, known.known_bad(), remembered=remembered)
+    scene = scene_of(intent, profile, machine=machine, dialect=dialect, environment={})
+    return make_plan(intent, scene, "", known_bad=known.known_bad(), remembered=remembered)
 
 
 def entry(plan: Plan) -> str:
@@ -169,8 +170,10 @@ def test_a_rung_that_is_pinned_away_cannot_be_started_with() -> None:
 def test_a_rung_that_the_profile_does_not_have_cannot_be_started_with() -> None:
     content = {"name": "mine", "description": "mine", "ladder": [{"rung": "as-asked"}, {"rung": "no-autotune"}]}
     profile, dialect = parse(ProfileFile("mine.yaml", content)), known.dialects().of("0.32.0")
+    intent = Intent(("m",), start_at="triton")
+    scene = scene_of(intent, profile, machine=replace(H100, model=MODEL), dialect=dialect, environment={})
     with pytest.raises(Trouble, match=r"the profile has no such rung; the ladder has as-asked, no-autotune$"):
-        make_plan(Intent(("m",), start_at="triton"), profile, "", replace(H100, model=MODEL), dialect, {})
+        make_plan(intent, scene, "")
 
 
 def test_the_caches_with_which_it_held_are_those_of_every_rung() -> None:

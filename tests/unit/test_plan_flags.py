@@ -25,7 +25,7 @@ def words(line: str) -> tuple[str, ...]:
         "m --moe-backend triton --hf-overrides.name --moe-backend=marlin",
     ],
 )
-def test_a_value_is_read_in_every_spelling(line: str) -> None:
+def test_p4_a_value_is_read_in_every_spelling(line: str) -> None:
     assert read(words(line)).setting("--moe-backend") == Setting("triton", "user")
 
 

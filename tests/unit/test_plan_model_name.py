@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safe_vllm.plan.model_name import guessed, name_in
+from safe_vllm.plan.model_name import DEFAULT, guessed, name_in, nameless
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,48 @@ def test_the_name_is_the_first_word_or_that_of_the_flag() -> None:
     assert name_in(("--model=b", "-tp", "2")) == "b"
     assert name_in(("-tp", "2"), {"model": "c"}) == "c"
     assert name_in(("-tp", "2")) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "--port 8000",
+        "-tp 2 --enforce-eager",
+        "--gpu-memory-utilization 0.9",
+        "--seed -1",
+        "--seed=1",
+        '--hf-overrides {"a":1}',
+        "--hf-overrides.rope_scaling.rope_type yarn",
+        "--config=f.yaml",
+        "--api-key a b c",
+    ],
+)
+def test_where_no_model_is_named_what_vllm_takes_is_told(words: str) -> None:
+    assert nameless(words.split()) == f"none is named, vLLM takes its own default ({DEFAULT})"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "m",
+        "--model m",
+        "--model=m --port 1",
+        "--port 8000 org/m",
+        "--enable-expert-parallel org/m",
+        "--trust-remote-code org/m",
+        "--seed=1 m",
+        "--hf-overrides.a=b m",
+        "--port 1 -- m",
+    ],
+)
+def test_where_a_model_is_named_or_may_be_nothing_is_told_of_a_default(words: str) -> None:
+    assert nameless(words.split()) is None
+
+
+def test_the_config_file_may_name_the_model_and_without_one_vllm_ends() -> None:
+    words = ["--port", "1", "--config", "f.yaml"]
+    assert nameless(words, {"model": "m"}) is None
+    assert nameless(words, None) is None  # what it says is not known
+    told = nameless(words, {"port": 1})
+    assert told is not None and "--config file, and vLLM ends" in told and DEFAULT not in told

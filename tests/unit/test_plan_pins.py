@@ -10,7 +10,7 @@ import pytest
 
 from safe_vllm import known
 from safe_vllm.machine.facts import Gpu, Installation, Machine, ModelShape, ProfileFile
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.intent import PINS, Intent
 from safe_vllm.plan.ladder import Plan, Rung
 from safe_vllm.plan.profile_reading import parse
@@ -40,16 +40,16 @@ def plan(
     ladder = [{"rung": name, **rungs.get(name.replace("-", "_"), {})} for name in NAMES]
     content = {"name": "mine", "description": "mine", "ladder": ladder, **(profile or {})}
     machine = replace(B200, installation=replace(B200.installation, vllm=vllm))
-    return make_plan(
-        Intent(tuple(line.split()), pins=frozenset(pins)),
+    intent = Intent(tuple(line.split()), pins=frozenset(pins))
+    scene = scene_of(
+        intent,
         parse(ProfileFile("mine.yaml", content)),
-        "",
-        machine,
-        known.dialects().of(vllm),
-        environment or {},
-        config,
-        without=without,
+        machine=machine,
+        dialect=known.dialects().of(vllm),
+        environment=environment or {},
+        config=config,
     )
+    return make_plan(intent, scene, "", without)
 
 
 def rung(plan: Plan, name: str) -> Rung:
@@ -76,7 +76,7 @@ def because(plan: Plan, name: str) -> str:
         ("caches", set()),
     ],
 )
-def test_a_rung_that_would_change_what_is_pinned_is_left_out_with_the_reason(pin: str, gone: set[str]) -> None:
+def test_p3_a_rung_that_would_change_what_is_pinned_is_left_out_with_the_reason(pin: str, gone: set[str]) -> None:
     made = plan(WIDE, pin)
     assert {left.name for left in made.ladder.left_out} == gone
     assert [because(made, name) for name in gone] == [f"it would change {pin}, which is pinned with --pin"] * len(gone)

@@ -9,7 +9,7 @@ import pytest
 
 from safe_vllm import known
 from safe_vllm.machine.facts import Gpu, Installation, Machine, Surface
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.dialect import Dialect
 from safe_vllm.plan.fresh_caches import with_fresh_caches
 from safe_vllm.plan.intent import Intent
@@ -61,8 +61,15 @@ def plan_of(
     profile = Profile("p", "a profile", environment=names, cuda_lib_path="unset", ladder=(RungEntry("as-asked"),))
     machine = Machine("x86_64", gpus=(Gpu("NVIDIA H200", "9.0"),) * gpus, installation=Installation(vllm=version))
     intent = Intent(tuple(line.split()), pins=pins)
-    around = (profile, "it fits", machine, dialect(version), environment or {})
-    return make_plan(intent, *around, kept_from_ray=kept_back)
+    scene = scene_of(
+        intent,
+        profile,
+        machine=machine,
+        dialect=dialect(version),
+        environment=environment or {},
+        kept_from_ray=kept_back,
+    )
+    return make_plan(intent, scene, "it fits")
 
 
 def told(*arguments: object, **more: object) -> list[str]:
@@ -204,8 +211,9 @@ def test_every_rung_of_a_plan_asks_for_what_it_sets() -> None:
     entries = (RungEntry("as-asked"), RungEntry("no-autotune", environment={"FLASHINFER_DISABLE_MOE_AUTOTUNE": "1"}))
     profile = Profile("p", "a profile", environment={"FLASHINFER_X": "1"}, cuda_lib_path="unset", ladder=entries)
     machine = Machine("x86_64", installation=Installation(vllm="0.33.0"))
-    around = (profile, "it fits", machine, dialect("0.33.0"), {ASKS: "MINE"})
-    first, second = make_plan(Intent(tuple(ENGINES.split())), *around).ladder.rungs
+    intent = Intent(tuple(ENGINES.split()))
+    scene = scene_of(intent, profile, machine=machine, dialect=dialect("0.33.0"), environment={ASKS: "MINE"})
+    first, second = make_plan(intent, scene, "it fits").ladder.rungs
     assert dict(first.environment)[ASKS] == "MINE,FLASHINFER_X"
     assert dict(second.environment)[ASKS] == "MINE,FLASHINFER_X,FLASHINFER_DISABLE_MOE_AUTOTUNE"
 

@@ -33,7 +33,7 @@ EP = "--enable-expert-parallel"
         (("m", "--moe-backend", "TRITON"), ("m", "--moe-backend", "TRITON")),
     ],
 )
-def test_a_backend_is_changed_in_the_operators_own_spelling(before: tuple[str, ...], after: tuple[str, ...]) -> None:
+def test_p4_a_backend_is_changed_in_the_operators_own_spelling(before: tuple[str, ...], after: tuple[str, ...]) -> None:
     assert with_moe_backend(before, "triton") == after
 
 
@@ -96,7 +96,7 @@ def test_the_backend_in_effect_is_the_one_that_vllm_would_use(line: str, value: 
         ),
     ],
 )
-def test_autotune_never_has_a_flag_beside_its_kernel_config_key(
+def test_p4_autotune_never_has_a_flag_beside_its_kernel_config_key(
     before: tuple[str, ...], after: tuple[str, ...]
 ) -> None:
     assert without_autotune(before) == after

@@ -10,7 +10,7 @@ import pytest
 
 from safe_vllm import known
 from safe_vllm.machine.facts import Gpu, Installation, Machine, ModelShape, ProfileFile
-from safe_vllm.plan.build import make_plan
+from safe_vllm.plan.build import make_plan, scene_of
 from safe_vllm.plan.costs import costs
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.ladder import COSTS, Plan, Rung
@@ -37,7 +37,9 @@ def plan(
     ladder = [{"rung": name, **rungs.get(name.replace("-", "_"), {})} for name in names]  # type: ignore[dict-item]
     profile = parse(ProfileFile("mine.yaml", {"name": "mine", "description": "mine", "ladder": ladder}))
     dialect = known.dialects().of(machine.installation.vllm)
-    return make_plan(Intent(words), profile, "", machine, dialect, environment or {}, config, known.known_bad())
+    intent = Intent(words)
+    scene = scene_of(intent, profile, machine=machine, dialect=dialect, environment=environment or {}, config=config)
+    return make_plan(intent, scene, "", known_bad=known.known_bad())
 
 
 def rung(plan: Plan, name: str) -> Rung:

@@ -13,6 +13,7 @@ from doc_tables import plain, rows
 from safe_vllm.commands import plan as planning
 from safe_vllm.errors import Trouble
 from safe_vllm.plan.intent import Intent
+from safe_vllm.plan.model_name import DEFAULT
 from safe_vllm.preparing import Prepared, prepare
 
 B200S = {"architecture": "x86_64", "gpus": [{"name": "NVIDIA B200", "compute_capability": "10.0"}], "has_driver": True}
@@ -48,6 +49,33 @@ def test_the_model_of_a_plan_is_named(tmp_path: Path) -> None:
     other = plan_of(tmp_path, "org/b", model=MODEL, model_name="org/a")
     assert "model: org/b; its config.json is not on this machine" in other
     assert "describes the model org/a, not org/b" in other
+
+
+def test_where_no_model_is_named_the_plan_says_which_one_vllm_takes(tmp_path: Path) -> None:
+    line = f"\nmodel: none is named, vLLM takes its own default ({DEFAULT})"
+    assert f"{line}\n" in plan_of(tmp_path, "--port", "8000")
+    assert f"{line}; what is recorded: org/a, 8 experts" in plan_of(tmp_path, model=MODEL, model_name="org/a")
+    assert "none is named" not in plan_of(tmp_path, "--port", "8000", "org/m")
+    (tmp_path / "f.yaml").write_text("model: org/m\n")
+    named = plan_of(tmp_path, "--config", str(tmp_path / "f.yaml"))
+    assert "\nmodel: org/m; its config.json is not on this machine\n" in named
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_model_whose_path_leads_nowhere_is_told_of(tmp_path: Path, output: str) -> None:
+    (tmp_path / "vllm").write_text("#!/bin/sh\n")
+    (tmp_path / "vllm").chmod(0o755)
+    note = "does not exist: vLLM takes it for a name on the hub, and ends; correct the path"
+
+    def plan(name: str) -> str:
+        return planning.told(planning.prepared(Intent((name,), vllm=(str(tmp_path / "vllm"),))), output)
+
+    assert f"{tmp_path}/tinyy {note}" in plan(f"{tmp_path}/tinyy")
+    assert note not in plan(str(tmp_path))
+    assert note not in plan("org/tinyy")
+    (tmp_path / "record.json").write_text(json.dumps(B200S))
+    there = planning.prepared(Intent((f"{tmp_path}/tinyy",), machine=str(tmp_path / "record.json")))
+    assert note not in planning.told(there, output)  # its path is one of that machine
 
 
 def test_a_password_in_a_models_name_is_not_shown(tmp_path: Path) -> None:
@@ -173,3 +201,15 @@ def test_the_object_has_the_fields_that_the_document_lists(tmp_path: Path) -> No
     for first, written in (("field", found), ("field of a rung", found["rungs"][0])):
         listed = [name for cell, *_ in rows("planning.md", first) for name in plain(cell).split(", ")]
         assert sorted(listed) == sorted(written)
+
+
+@pytest.mark.parametrize("letter", ["\\ud800", "\\udcff"])
+def test_letters_that_no_encoding_has_are_spelled_and_the_command_stays_what_it_was(
+    tmp_path: Path, letter: str
+) -> None:
+    words = "m", "--kernel-config", f'{{"{letter}":1,"moe_backend":"{letter}"}}'
+    text = plan_of(tmp_path, *words)
+    assert f"serve m --kernel-config '{words[2]}'" in text.encode(errors="surrogateescape").decode(errors="replace")
+    found = json.loads(plan_of(tmp_path, *words, output="json").encode())
+    assert words[2] in found["rungs"][0]["argv"]
+    assert json.loads(f'"{letter}"') in [setting["value"] for setting in found["rungs"][0]["settings"]]

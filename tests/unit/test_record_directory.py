@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from safe_vllm.errors import Trouble
 from safe_vllm.record.directory import to_read, to_write
 
 
@@ -36,6 +37,19 @@ def test_a_relative_directory_stays_the_same_wherever_vllm_runs(
     monkeypatch.chdir(tmp_path)
     assert to_write("state", {}).path == tmp_path / "state"
     assert to_read("state", {}) == (tmp_path / "state",)
+
+
+def test_a_relative_directory_where_the_working_directory_is_gone_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = to_write("state", {})
+    assert found.path is None
+    assert found.problem and found.problem.startswith("state: cannot be made: no such file or directory;")
+    with pytest.raises(Trouble, match="there is no such directory"):
+        to_read("state", {})
 
 
 @pytest.mark.parametrize("environment", [{}, {"HOME": ""}, {"HOME": "relative"}])
@@ -74,7 +88,8 @@ def test_readers_look_into_all_places_that_exist_and_into_the_asked_one_alone(tm
     assert to_read(None, environment, system) == (unit, system, user)
     assert to_read(None, {**environment, "STATE_DIRECTORY": str(user)}, system) == (user, system)
     assert to_read(str(system), environment, system) == (system,)
-    assert to_read(str(tmp_path / "missing"), environment, system) == ()
+    with pytest.raises(Trouble, match=f"{tmp_path}/missing: there is no such directory; give the --state-dir"):
+        to_read(str(tmp_path / "missing"), environment, system)
 
 
 def test_others_may_enter_the_directory_whatever_the_umask(tmp_path: Path) -> None:

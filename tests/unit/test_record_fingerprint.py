@@ -13,9 +13,9 @@ import pytest
 from safe_vllm.machine.facts import Gpu, Installation, Machine
 from safe_vllm.plan.grammar import FLAGS
 from safe_vllm.plan.profile import Policy, Profile, RungEntry
+from safe_vllm.plan.shape_flags import ELSEWHERE
+from safe_vllm.plan.shape_table import MORE
 from safe_vllm.record.fingerprint import Fingerprint, fingerprint, model_named
-from safe_vllm.record.shape_flags import ELSEWHERE
-from safe_vllm.record.shape_table import MORE
 
 MODEL = "Qwen/Qwen3-30B-A3B"
 INSTALLED = Installation(

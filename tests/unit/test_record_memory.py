@@ -231,6 +231,21 @@ def _endless(content: Any) -> None:
     content["rungs"]["as-asked"]["broken"]["at"] = 10**400
 
 
+def _odd_key(content: Any) -> None:
+    content["\ud800"] = 2
+
+
+def _odd_key_within(content: Any) -> None:
+    content["rungs"]["as-asked"]["broken"]["\ud800"] = 2
+
+
+def _caches_that_no_system_has(name: str) -> Callable[[Any], None]:
+    def change(content: Any) -> None:
+        content["rungs"]["as-asked"] = {"held": {"at": NOW, "caches": name}}
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -242,6 +257,10 @@ def _endless(content: Any) -> None:
         (_wrong_type, "damaged: expected"),
         (_negative, "damaged: expected"),
         (_endless, "damaged"),
+        (_odd_key, "damaged"),
+        (_odd_key_within, "damaged"),
+        (_caches_that_no_system_has("/caches/\ud800"), "damaged: no directory can be called as those of the caches"),
+        (_caches_that_no_system_has("/caches/\0"), "damaged: no directory can be called as those of the caches"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_set_aside_with_its_bytes_and_reported(

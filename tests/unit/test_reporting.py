@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from safe_vllm.commands import diagnose
 from safe_vllm.commands.forget import forget
 from safe_vllm.commands.forget import told as told_of_forgetting
 from safe_vllm.commands.status import places, report, told
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.record.fingerprint import Fingerprint
+from safe_vllm.record.incident import FORM
 from safe_vllm.record.memory import Memory
 from safe_vllm.record.run_file import RunFile
 
@@ -45,7 +47,12 @@ def both(state: Path) -> tuple[str, Any]:
     text, data = told(found, "text", NOW), told(found, "json", NOW)
     for shown in (text, data):
         assert shown.encode() and "\x1b" not in shown
-    return text, json.loads(data)["places"][0]
+    return text, json.loads(data, parse_constant=no_json)["places"][0]
+
+
+def no_json(word: str) -> None:
+    """Refuse what Python writes and no other reader of JSON knows."""
+    raise AssertionError(f"{word} is no JSON")
 
 
 def file_in(state: Path, name: str, content: bytes | str) -> None:
@@ -77,7 +84,7 @@ def file_in(state: Path, name: str, content: bytes | str) -> None:
         {"started_at": {"a": 1}},
         {"started_at": "0001-01-01T00:00:00+14:00", "updated_at": "9999-12-31T23:59:59-14:00"},
         {"updated_at": "2026-11-30T00:00:00", "state": "ended"},
-        {"v": 99, "state": []},
+        {"v": "99", "state": []},
         {"alive": "no", SURROGATE: 1},
     ],
 )
@@ -95,10 +102,36 @@ def test_any_content_of_a_run_is_told_as_far_as_it_can_be(
     assert [(run["alive"], run["problem"]) for run in place["runs"]] == [(is_alive, None)]
 
 
-def test_letters_that_would_break_a_line_are_question_marks(tmp_path: Path) -> None:
+ODD = '{"a": NaN, "b": [Infinity, -Infinity, 1e999, -1e999, 1.5]}'
+PLAIN = {"a": None, "b": [None, None, None, None, 1.5]}
+
+
+def test_programs_get_json_also_of_numbers_that_are_none(tmp_path: Path) -> None:
+    file_in(tmp_path, "run/7-a.json", ODD)
+    file_in(tmp_path, f"remembered/{KEY}.json", f'{{"v": 1, "fingerprint": "{KEY}", "about": {ODD}}}')
+    _, place = both(tmp_path)
+    assert place["runs"] == [{**PLAIN, "alive": False, "problem": None}]
+    assert place["remembered"][0]["about"] == PLAIN
+    forgotten = json.loads(told_of_forgetting(forget(str(tmp_path), []), "json"), parse_constant=no_json)
+    assert forgotten["dropped"][0]["about"] == PLAIN
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_what_a_newer_release_tells_of_a_launch_is_not_told_as_if_it_were_known(tmp_path: Path, is_alive: bool) -> None:
+    file = RunFile(tmp_path, "7-a")
+    if not is_alive:
+        os.close(file._lock)  # type: ignore[arg-type]
+    file_in(tmp_path, "run/7-a.json", json.dumps({**FACTS, "v": 99}))
+    text, place = both(tmp_path)
+    said = f"{tmp_path}/run/7-a.json: a newer safe-vllm wrote it (form 99, this one knows 1); ask that one"
+    assert text == (f"a launch runs\n{said}" if is_alive else said)
+    assert place["runs"] == [{"alive": is_alive, "problem": said}]
+
+
+def test_letters_that_would_break_a_line_are_not_shown(tmp_path: Path) -> None:
     file_in(tmp_path, "run/7-a.json", json.dumps({**FACTS, "state": "ended", "reason": "a\x1b[2J\nb\ud800"}))
     text, _ = both(tmp_path)
-    assert ": a?[2J?b?" in text
+    assert ": a?[2J b?" in text
 
 
 @pytest.mark.parametrize(
@@ -149,6 +182,7 @@ MAKES: dict[str, Callable[[Path], object]] = {
     "surrogates": _surrogates,
     "controls": _controls,
     "too deep": _deep,
+    "an odd key": lambda path: path.write_text(f'{{"v": 1, "\\ud800": 2, "fingerprint": "{KEY}", "about": {{}}}}'),
     "not a number": lambda path: path.write_text(
         f'{{"v": 1, "fingerprint": "{KEY}", "about": {{}}, "rungs": {{"a": {{"held": {{"at": NaN}}}}}}}}'
     ),
@@ -223,6 +257,28 @@ def said_to_another_user(state: Path) -> str:
     return said
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_is_shown_the_reports_of_a_services_user_and_no_terminal_obeys_them(tmp_path: Path) -> None:
+    folder = tmp_path / "incidents" / INCIDENT
+    content = {"form": FORM, "attempt": 1, "rung": "triton", "death": {"reason": "a\x1b[2J"}}
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.json", json.dumps(content))
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.md", "# a hang\x1b[2J")
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, 65534, 65534)
+    text, _ = both(tmp_path)
+    assert f"{INCIDENT}  2026-03-01T09:10:00Z  attempt 1 at triton: a?[2J" in text
+    assert report(str(tmp_path), "2026", "text", {}) == "# a hang?[2J"
+    assert json.loads(report(str(tmp_path), "2026", "json", {})) == content
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()])
+def test_what_is_no_file_in_the_place_of_a_report_is_not_shown(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    (tmp_path / "incidents" / INCIDENT).mkdir(parents=True)
+    make(tmp_path / "incidents" / INCIDENT / "incident.md")
+    with pytest.raises(Trouble, match="cannot be read: it is no regular file"):
+        report(str(tmp_path), "2026", "text", {})
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_another_user_is_told_what_runs_and_which_folders_are_closed(enterable: Path, umask: int) -> None:
@@ -277,4 +333,42 @@ def test_what_is_no_report_but_known_otherwise_is_called_what_it_is(tmp_path: Pa
 
 
 def test_where_there_is_no_state_directory_a_report_is_not_looked_for_in_vain(tmp_path: Path) -> None:
-    assert why_not(tmp_path / "missing", "nope").endswith("no state directory here; give the --state-dir of the launch")
+    hint = "give the --state-dir of the launch, where it had one"
+    environment = {"XDG_STATE_HOME": f"{tmp_path}/xdg"}
+    with pytest.raises(Trouble, match=f"no report called 'nope'; looked in .*{tmp_path}/xdg/safe-vllm; {hint}"):
+        report(None, "nope", "text", environment)
+    said = f"nothing runs, and nothing was kept, in {tmp_path}/system, {tmp_path}/xdg/safe-vllm; {hint}"
+    assert told((), "text", NOW, environment, tmp_path / "system") == said
+
+
+@pytest.mark.parametrize("state", [None, "other", "missing"])
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_a_report_is_shown_from_its_path_whatever_the_state_directory(
+    tmp_path: Path, state: str | None, ending: str
+) -> None:
+    file_in(tmp_path, f"mine/incidents/{INCIDENT}/incident.md", "# it")
+    file_in(tmp_path, f"mine/incidents/{INCIDENT}/incident.json", "{}")
+    (tmp_path / "other").mkdir()
+    asked = None if state is None else f"{tmp_path}/{state}"
+    path = f"{tmp_path}/mine/incidents/{INCIDENT}{ending}"
+    assert report(asked, path, "text", {}) == "# it"
+    assert report(asked, path, "json", {}) == "{}"
+
+
+def test_a_path_that_leads_to_no_report_is_answered_as_a_name_is(tmp_path: Path) -> None:
+    file_in(tmp_path, f"incidents/{INCIDENT}/incident.json", b"{}")
+    for path in (f"{tmp_path}/incidents", f"{tmp_path}/gone/{INCIDENT}"):
+        assert why_not(tmp_path, path) == (
+            f"there is no report called '{path}'; give the name of one, or how it begins: {INCIDENT}"
+        )
+
+
+def test_a_report_is_no_log_to_diagnose_and_the_way_to_see_it_is_told(tmp_path: Path) -> None:
+    file_in(tmp_path, f"my state/{INCIDENT}/incident.md", "# it")
+    path = f"{tmp_path}/my state/{INCIDENT}"
+    with pytest.raises(Trouble) as said:
+        diagnose.of(path, None, lambda count: None)
+    assert said.value.status == Status.USAGE
+    assert str(said.value) == f"{path} is a report and no log; show it with `safe-vllm status '{path}'`"
+    with pytest.raises(Trouble, match="is a directory; name a log file"):
+        diagnose.of(str(tmp_path), None, lambda count: None)

@@ -10,6 +10,7 @@ import pytest
 
 from safe_vllm.commands import doctor
 from safe_vllm.errors import Status, Trouble
+from safe_vllm.machine import unit_files
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "systemd" / "safe-vllm@.service"
 
@@ -74,10 +75,18 @@ def test_of_a_unit_that_has_nothing_to_do_with_vllm_nothing_else_is_told(tmp_pat
     assert len(doctor.of_units([str(tmp_path / "a.service")])) > 4
 
 
-def test_many_lines_that_are_no_settings_are_told_once(tmp_path: Path) -> None:
-    (tmp_path / "a.service").write_text(SHIPPED.read_text() + "one\ntwo\nthree\n")
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ("one\n", "'one' is no setting"),
+        ("one\ntwo\n", "'one' and 1 other line are no settings"),
+        ("one\ntwo\nthree\n", "'one' and 2 other lines are no settings"),
+    ],
+)
+def test_lines_that_are_no_settings_are_told_once(tmp_path: Path, lines: str, what: str) -> None:
+    (tmp_path / "a.service").write_text(SHIPPED.read_text() + lines)
     told = [each for each in doctor.of_units([str(tmp_path / "a.service")]) if each.name == "unit-lines"]
-    assert [each.what for each in told] == ["'one' and 2 more lines are no settings"]
+    assert [each.what for each in told] == [what]
 
 
 def test_a_directory_of_drop_ins_is_told_with_its_unit(tmp_path: Path) -> None:
@@ -107,5 +116,39 @@ def test_a_masked_unit_a_loop_of_links_and_an_odd_name_are_told(tmp_path: Path) 
 
 
 def test_bytes_that_are_no_text_do_not_end_the_check(tmp_path: Path) -> None:
-    (tmp_path / "a.service").write_bytes(SHIPPED.read_bytes() + b"Description=caf\xe9\n")
+    (tmp_path / "a.service").write_bytes(SHIPPED.read_bytes() + b"[Unit]\nDescription=caf\xe9\n")
     assert doctor.of_units([str(tmp_path / "a.service")]) == doctor.of_units([str(SHIPPED)])
+
+
+def test_each_whole_unit_is_told_with_its_name_and_its_own_drop_ins(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("a.service", "a.conf", "b.service", "b.conf")]
+    for name, content in zip(
+        names,
+        (
+            SHIPPED.read_text(),
+            "[Service]\nKillMode=none\n",
+            SHIPPED.read_text(),
+            "[Service]\nExecStart=/usr/bin/env safe-vllm serve $MODEL_ARGS\n",
+        ),
+        strict=True,
+    ):
+        Path(name).write_text(content)
+    told = [each.what for each in doctor.of_units(names) if each.level != "ok"]
+    assert told == [f"{names[0]}: KillMode=none", f"{names[2]}: there are several ExecStart"]
+    [fine] = [each.what for each in doctor.of_units(names[:3]) if each.level != "ok"]
+    assert fine == f"{names[0]}: KillMode=none"
+
+
+def test_drop_ins_belong_to_the_one_unit_whatever_their_order_and_names(tmp_path: Path) -> None:
+    unit, conf, other = (str(tmp_path / name) for name in ("a.service", "a.conf", "override"))
+    Path(unit).write_text(SHIPPED.read_text())
+    Path(conf).write_text("[Service]\nKillSignal=SIGKILL\n")
+    Path(other).write_text("[Service]\nExecStart=\nExecStart=/opt/vllm/bin/vllm serve m\n")
+    for names in ([unit, conf, other], [conf, unit, other]):
+        told = [each.what for each in doctor.of_units(names) if each.level == "problem"]
+        assert told == ["ExecStart does not run safe-vllm: /opt/vllm/bin/vllm serve m", "KillSignal=SIGKILL"]
+
+
+def test_standard_input_is_read_but_once() -> None:
+    with pytest.raises(Trouble, match="can be read but once"):
+        unit_files.each(["-", "-"])

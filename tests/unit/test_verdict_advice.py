@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.errors import Trouble
 from safe_vllm.verdict.advice import MOST_SHOWN, Advice, advised
 from safe_vllm.verdict.advice_table import parse
-from safe_vllm.verdict.evidence import FAULTS, SUSPECTS, Setup, Verdict
+from safe_vllm.verdict.evidence import FAULTS, SUSPECTS, Evidence, Setup, Verdict
+from safe_vllm.verdict.signatures import parse as parse_signatures
 
 TABLE = parse(read_data("advice.yaml"))
 LINK = "https://example.org/1"
@@ -166,6 +168,18 @@ def test_nothing_else_of_the_verdict_changes() -> None:
 
 
 # ---- the table that ships
+
+
+def test_what_the_cause_shows_may_be_a_condition() -> None:
+    entry = Advice("x", signatures=("vllm-missing",))
+    line = Evidence(1, "sh: vllm: not found", "root", "vllm-missing", "toolchain")
+    assert shown(entry, replace(verdict(), evidence=(line,))) == "x"
+    assert shown(entry, replace(verdict(), evidence=(replace(line, signature="toolchain"),))) is None
+
+
+def test_signatures_that_advice_names_exist() -> None:
+    known = {signature.name for signature in parse_signatures(read_data("signatures.yaml")).all}
+    assert {name for entry in TABLE for name in entry.signatures} <= known
 
 
 def test_there_is_advice_on_every_fault_and_suspect() -> None:

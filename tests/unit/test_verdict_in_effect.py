@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from safe_vllm import known
-from safe_vllm.record.incident_advice import Running
+from safe_vllm.plan.running import Running
 from safe_vllm.verdict.advice import MOST_SHOWN, advised
 from safe_vllm.verdict.evidence import Setup, Verdict
 from safe_vllm.verdict.in_effect import advised_with

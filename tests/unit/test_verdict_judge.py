@@ -44,6 +44,18 @@ def root(fault: str, number: int = 10, phase: str = "init", **more: object) -> E
     return replace(ROOT, fault=fault, number=number, phase=phase, signature=f"a-{fault}", **more)  # type: ignore[arg-type]
 
 
+# ---- the server in front of the engine
+
+
+def test_an_engine_that_had_ended_before_the_server_failed_was_not_well() -> None:
+    failed = Evidence(
+        20, "RuntimeError: x", "echo", "guess-error", "unknown", process="APIServer", phase="capture", at_s=90.0
+    )
+    gone = replace(STARTING, evidence=(failed,), phase="capture")
+    assert judge(replace(gone, ends=(end(1, "VLLM::EngineCore", at_s=95.0),))).action == "stop"
+    assert judge(replace(gone, ends=(end(1, "VLLM::EngineCore", at_s=85.0),))).action == "retry-safer"
+
+
 # ---- signals
 
 
@@ -53,7 +65,7 @@ def test_an_engine_process_that_crashed_means_a_safer_rung(signal: int) -> None:
     assert (verdict.fault, verdict.action, verdict.phase) == ("engine-signal", "retry-safer", "first-inference")
 
 
-def test_the_reason_names_process_signal_and_phase() -> None:
+def test_p17_the_reason_names_process_signal_and_phase() -> None:
     seen = replace(STARTING, leader_status=0, ends=(end(-11),), phase="first-inference")
     assert judge(seen).reason == "VLLM::Worker_TP1 was killed by SIGSEGV at the first inference"
 
@@ -150,7 +162,7 @@ def test_the_note_of_older_versions_is_no_failure() -> None:
 # ---- roots, echoes, answers
 
 
-def test_a_root_line_decides_and_stands_first() -> None:
+def test_p16_a_root_line_decides_and_stands_first() -> None:
     verdict = judge(replace(SERVING, evidence=(WAIT, ROOT, DEATH)))
     assert (verdict.fault, verdict.action, verdict.phase) == ("illegal-memory-access", "retry-safer", "serving")
     assert verdict.evidence[0] is ROOT

@@ -44,6 +44,7 @@ def never(record: Record) -> bool:
         ("(EngineCore pid=190) Traceback (most recent call last):", None, "EngineCore", None, "Traceback (most recent call last):"),
         ("[rank0]: RuntimeError: x", None, "rank0", None, "RuntimeError: x"),
         ("RuntimeError: x", None, None, None, "RuntimeError: x"),
+        ("2025-11-02 13:13:01,001 - vllm.entrypoints.logger - INFO - fine", "INFO", None, "vllm.entrypoints.logger", "fine"),
         ("2025-08-01T08:01:22.575940Z ERROR core.run: it broke", "ERROR", None, "core.run", "it broke"),
         ("[66021.114092] NVRM: Xid (PCI:0000:01:00): 13", None, None, None, "[66021.114092] NVRM: Xid (PCI:0000:01:00): 13"),
         ("(RayWorkerWrapper pid=5280, ip=10.0.0.7) ERROR 04-26 01:59:07 worker_base.py:157] x",
@@ -66,12 +67,52 @@ def test_a_record_is_taken_apart(
         "2026-03-11T17:57:09.855212259+00:00 stdout F ",
         "Aug 19 18:34:30 host-a vllm[8707]: ",
         "Aug  9 18:34:30 host-a docker/web[8707]: ",
+        "[8123311.402188] host-a vllm[8707]: ",
+        "vllm-1  | 2026-03-11T17:57:09.855212259Z ",
+        "[pod/vllm-0/vllm] 2026-03-11T17:57:09.855212259Z ",
     ],
 )
 def test_what_stands_in_front_of_a_stored_line_is_passed_over(front: str) -> None:
     line = "(EngineCore pid=7061) INFO 11-30 08:40:48 [core.py:1349] fine"
     assert (parse(front + line).message, parse(front + line).is_calm) == ("fine", True)
     assert parse(front + "RuntimeError: x").message == "RuntimeError: x"
+
+
+LOOSE = [
+    "vllm-7d9f8b6c5-x2k4q vllm ",
+    "vllm-7d9f8b6c5-x2k4q › vllm ",
+    "17:57:09 ",
+    "Aug 19 17:57:09 ",
+    "[2026-03-11 17:57:09] ",
+    "[17:57:09] ",
+    "417:",
+    "417-",
+    "logs/vllm.log:417:",
+]
+
+
+@pytest.mark.parametrize("front", LOOSE)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(EngineCore pid=7061) INFO 11-30 08:40:48 [core.py:1349] fine",
+        "INFO 11-30 08:40:48 [core.py:1349] fine",
+        "INFO:     fine",
+        "2026-11-30 08:40:48,001 - vllm.core - INFO - fine",
+    ],
+)
+def test_what_might_stand_anywhere_is_passed_over_where_a_record_follows(front: str, line: str) -> None:
+    assert (parse(front + line).message, parse(front + line).is_calm) == ("fine", True)
+
+
+@pytest.mark.parametrize("front", [front for front in LOOSE if not front.startswith("[2026")])
+def test_what_might_stand_anywhere_is_kept_where_none_follows(front: str) -> None:
+    assert parse(front + "RuntimeError: x").message == front + "RuntimeError: x"
+
+
+def test_the_words_of_an_error_are_not_taken_for_a_front() -> None:
+    line = "RuntimeError: CUDA error: misaligned address(Worker pid=1) INFO 11-30 08:40:48 [core.py:1] fine"
+    assert parse(line).message == line
 
 
 def test_the_clock_of_a_record_is_read() -> None:
@@ -100,6 +141,12 @@ def test_an_access_record_tells_the_request(line: str, told: tuple[str, str, int
 def test_colours_and_line_ends_are_taken_off() -> None:
     line = b"\x1b[1;36m(EngineCore_DP0 pid=55393)\x1b[0;0m ERROR 01-04 04:31:09 [core.py:844] x\r\n"
     assert clean(line) == "(EngineCore_DP0 pid=55393) ERROR 01-04 04:31:09 [core.py:844] x"
+
+
+@pytest.mark.parametrize("escape", ["#033", "\\x1b", "\\u001b", "\\033", "^["])
+def test_colours_that_a_store_wrote_out_are_taken_off(escape: str) -> None:
+    line = f"{escape}[1;36m(EngineCore_DP0 pid=55393){escape}[0;0m ERROR 01-04 04:31:09 [core.py:844] x"
+    assert clean(line.encode()) == "(EngineCore_DP0 pid=55393) ERROR 01-04 04:31:09 [core.py:844] x"
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replaying import observe_log
 from safe_vllm.announce import banner
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.plan.ladder import Rung
@@ -19,7 +20,6 @@ from safe_vllm.verdict.evidence import Observations, ProcessEnd
 from safe_vllm.verdict.judge import judge
 from safe_vllm.verdict.lives import Life, lives
 from safe_vllm.verdict.own_lines import Note, note
-from safe_vllm.verdict.replay import observe_log
 from safe_vllm.verdict.signatures import parse
 
 SIGNATURES = parse(read_data("signatures.yaml"))

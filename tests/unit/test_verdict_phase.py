@@ -50,8 +50,11 @@ def test_requests_that_need_no_inference_prove_nothing(path: str) -> None:
 
 
 def test_the_launcher_can_say_what_it_knows() -> None:
+    """What is answered before it says ready, the launcher itself had asked."""
     scan = Scan(SIGNATURES)
     scan.health_answered()
+    assert scan.phase == "first-inference"
+    scan.feed("stdout", POST * 3 + TOKENS, 0.0)
     assert scan.phase == "first-inference"
     scan.ready()
     assert scan.phase == "serving"

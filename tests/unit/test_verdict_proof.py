@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from replaying import observe_log
 from safe_vllm.data.strict_yaml import read_data
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.judge import judge
-from safe_vllm.verdict.replay import observe_log
 from safe_vllm.verdict.signatures import parse
 
 SIGNATURES = parse(read_data("signatures.yaml"))

@@ -17,6 +17,7 @@ from safe_vllm.verdict.signatures import parse
 SIGNATURES = parse(read_data("signatures.yaml"))
 ADVICE = parse_advice(read_data("advice.yaml"))
 BOARD = (48, 62, 74, 79, 94, 95, 119, 120, 154)
+LINKS = (144, 145, 146, 147, 148, 149, 150)
 KERNEL = {13: "illegal-memory-access", 31: "illegal-memory-access", 43: "launch-failure"}
 BUS = "PCI:0000:65:00"
 FAULT = "(Worker_TP1 pid=7) ERROR 07-19 08:20:16 [m.py:1007] torch.AcceleratorError: CUDA error: misaligned address\n"
@@ -182,6 +183,15 @@ def test_a_board_that_has_recovered_is_not_broken(rest: str, fault: str) -> None
     assert died(kernel(154, rest)).fault == fault
 
 
+@pytest.mark.parametrize("number", LINKS)
+def test_a_fault_of_nvlink_5_is_the_boards_where_the_kernel_calls_it_fatal(number: int) -> None:
+    verdict = died(kernel(number, "RLW_RXPIPE Fatal XC0 i0 Link 08 (0x008a0485 0x80000000)"))
+    assert (verdict.fault, verdict.action, verdict.exit_status) == ("board", "stop", 69)
+    assert "NVLink fabric" in verdict.advice[0]
+    assert died(kernel(number, "RLW_RXPIPE Nonfatal XC0 i0 Link 08 (0x008a0485)")).fault == "unknown"
+    assert died(xid(number)).fault == "unknown"
+
+
 def test_an_instance_of_a_divided_gpu_is_read_as_well() -> None:
     line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: SM (0x1). RST: No, D-RST: No\n"
     assert died(line).fault == "board"
@@ -225,4 +235,4 @@ def test_the_table_in_the_documents_names_each_xid_and_what_it_is_read_as() -> N
         for cells in rows("how-it-decides.md", "Xid")
         for number in cells[0].split(",")
     }
-    assert told == {**KERNEL, **dict.fromkeys(BOARD, "board")}
+    assert told == {**KERNEL, **dict.fromkeys(BOARD + LINKS, "board")}

@@ -68,13 +68,18 @@ def way_back(plan: Plan, start_at: str | None) -> str | None:
     return f"upgrade, or try it with --start-at {names[0]}" if is_known else None
 
 
-def taken(place: Endpoint, holder: str | None, command: str | None) -> list[str]:
-    """Say that somebody else already answers where vLLM shall, and who that is as far as it can be seen."""
+def taken(place: Endpoint, holder: str | None, command: str | None, *, is_late: bool = False) -> list[str]:
+    """Say that somebody else already answers where vLLM shall, and who that is as far as it can be seen.
+
+    ``is_late``: since vLLM was started, so that it may still get there.
+    """
     where, way_out = (place.uds, "--uds") if place.uds else (f"{place.host}:{place.port}", "--port")
     return [
         f"somebody already answers at {where}: {holder or UNSEEN}; stop it, or give vLLM another {way_out}",
         *([f"  its command: {_shortened(command)}"] if command else []),
-        "  this attempt is not asked whether it is ready: the answer would be that of the other server",
+        "  this attempt is not ready: the answer is that of the other server"
+        if is_late
+        else "  this attempt is not asked whether it is ready: the answer would be that of the other server",
     ]
 
 
@@ -144,6 +149,11 @@ def step(attempt: int, before: Rung, after: Rung, pause_s: float, reason: str, u
     if before.name == after.name:
         return [f"attempt {attempt} starts {when} at {after.name} again: {reason}", *changes]
     return [f"attempt {attempt} starts {when} at {after.name}; what changes:", *changes]
+
+
+def in_full(reason: str, advice: Sequence[str]) -> str:
+    """Return why a launch ended, and what may help."""
+    return f"{reason}; what may help: {'; '.join(advice)}" if advice else reason
 
 
 def closing(status: int, reason: str) -> list[str]:

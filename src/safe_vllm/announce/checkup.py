@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from safe_vllm.checks.finding import Finding
+from safe_vllm.printable import on_one_line
 
 COUNTED = ("problem", "warning", "note")
 WIDTH = max(map(len, COUNTED))
@@ -25,12 +26,7 @@ def as_object(findings: Sequence[Finding], machine: object) -> dict[str, object]
 def _lines(finding: Finding) -> list[str]:
     lines = [f"{finding.level:<{WIDTH}}  {finding.name}: {finding.what}"]
     told = [("why", finding.why), ("do", finding.do)] if finding.level != "ok" else []
-    return [_on_one_line(line) for line in lines + [f"{'':<{WIDTH}}    {name}: {text}" for name, text in told]]
-
-
-def _on_one_line(text: str) -> str:
-    """Return a text without what would break the line or move the cursor: a command may be a whole script."""
-    return "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in text)
+    return [on_one_line(line) for line in lines + [f"{'':<{WIDTH}}    {name}: {text}" for name, text in told]]
 
 
 def _summary(findings: Sequence[Finding]) -> str:

@@ -13,14 +13,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 
-from safe_vllm.announce.status_address import Address
 from safe_vllm.announce.status_pages import TEXT, Page, Pages
+from safe_vllm.plan.status_address import Address
 
 MOST = 16
 """So many connections have a thread at the same time; when one more comes, the oldest of them is cut off."""
 YIELD_S = 0.1
 """A thread that was cut off is gone much sooner, unless it has no answer yet."""
 REQUEST_BYTES = 16 * 1024
+REST_BYTES = 1 << 20
+"""So much of a request that is too long is taken in after the answer to it."""
 PAUSE_S = 0.5
 """Before the next connection, where there are no descriptors left for one."""
 CLOSE_S = 1.0
@@ -123,7 +125,25 @@ class Handler(BaseHTTPRequestHandler):
         """Read with a deadline for the whole request: a byte now and then would hold the thread for ever."""
         super().setup()
         self.rfile.close()
-        self.rfile = io.BufferedReader(_Patient(self.connection, self.server.patience_s))
+        self.rfile = io.BufferedReader(_Patient(self.connection, self.server.patience_s, REQUEST_BYTES))
+
+    def handle_one_request(self) -> None:
+        """Answer a request, be it that it is too long."""
+        try:
+            super().handle_one_request()
+        except TooLong:
+            self.command, self.requestline, self.request_version = "", "", "HTTP/1.0"
+            self.close_connection = True
+            self._send(Page(431, b"the request is too long\n"))
+            self._take_rest()
+
+    def _take_rest(self) -> None:
+        """Take in what still comes: unread, it would reset the connection, and our answer with it."""
+        rest = _Patient(self.connection, self.server.patience_s, REST_BYTES)
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while rest.readinto(bytearray(1 << 16)):
+                pass
 
     def do_GET(self) -> None:
         """Answer with the page."""
@@ -141,7 +161,8 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self) -> None:
         length = self.headers.get("Content-Length", "")
         if length.isascii() and length.isdigit():  # unread, it would reset the connection, and our answer with it
-            self.rfile.read(min(int(length), REQUEST_BYTES // 2))
+            with suppress(TooLong):
+                self.rfile.read(min(int(length), REQUEST_BYTES // 2))
         if self._path() in self.server.pages:
             self._send(Page(405, b"only GET and HEAD\n"), ("Allow", "GET, HEAD"))
         else:
@@ -167,11 +188,15 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: stderr is vLLM's."""
 
 
+class TooLong(ConnectionAbortedError):
+    """A client sends more than its share."""
+
+
 class _Patient(io.RawIOBase):
     """What a client sends, until it has had its time or its share."""
 
-    def __init__(self, connection: socket.socket, patience_s: float) -> None:
-        self._connection, self._until, self._left = connection, time.monotonic() + patience_s, REQUEST_BYTES
+    def __init__(self, connection: socket.socket, patience_s: float, share: int) -> None:
+        self._connection, self._until, self._left = connection, time.monotonic() + patience_s, share
 
     def readable(self) -> bool:
         return True
@@ -181,7 +206,7 @@ class _Patient(io.RawIOBase):
         if left_s <= 0:
             raise TimeoutError
         if not self._left:
-            raise ConnectionAbortedError
+            raise TooLong
         self._connection.settimeout(left_s)
         count = self._connection.recv_into(memoryview(buffer)[: self._left])
         self._left -= count

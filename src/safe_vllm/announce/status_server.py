@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,11 +9,12 @@ from functools import partial
 
 from safe_vllm.announce import status_pages
 from safe_vllm.announce.picture import Event, Picture
-from safe_vllm.announce.status_address import OPTION, Address
 from safe_vllm.announce.status_http import HttpServer
 from safe_vllm.announce.status_pages import Page, Pages
 from safe_vllm.announce.systemd import CallIn
 from safe_vllm.announce.teller import Listener
+from safe_vllm.errors import reason_of
+from safe_vllm.plan.status_address import OPTION, Address
 
 BEAT_EVERY_S = 1.0
 STALE_AFTER_S = 15.0
@@ -85,7 +85,7 @@ class StatusServer:
         try:
             self._http = HttpServer(self.address, self._pages(), self.patience_s)
         except OSError as error:
-            return os.strerror(error.errno).lower() if error.errno else str(error)
+            return reason_of(error)
         except RuntimeError:
             return "no thread can be started"
         return None

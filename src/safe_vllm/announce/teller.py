@@ -10,6 +10,7 @@ from typing import Protocol
 
 from safe_vllm.announce.picture import Event, Picture
 from safe_vllm.plan.secrets import without_secrets
+from safe_vllm.printable import as_utf8, encodable
 from safe_vllm.record.events import EventLog, Origin
 
 PREFIX = "safe-vllm: "
@@ -48,9 +49,9 @@ class Teller:
         content = {**head, **{name: _shown(value, self.veil) for name, value in fields.items()}}
         self.log.write(content)
         self.picture = self.picture.after(content)
-        said = [json.dumps(content, ensure_ascii=False)] if self.wants_json else map(self.veil, lines)
+        said = [as_utf8(json.dumps(content, ensure_ascii=False))] if self.wants_json else map(self.veil, lines)
         for line in said:
-            self.output.say(PREFIX + line.replace("\n", " "))
+            self.output.say(PREFIX + encodable(line.replace("\n", " ")))
         if self.log.error != self._complaint:
             self._complaint = self.log.error
             if self._complaint:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from safe_vllm.attempt.calls import Calls
 from safe_vllm.attempt.event import CanaryAnswered
-from safe_vllm.attempt.readiness import NO_ANSWER, Answer, Content, NotAdmitted, ask, is_healthy
+from safe_vllm.attempt.readiness import NO_ANSWER, Answer, Content, NotAdmitted, ask, had_no_room, is_healthy
 from safe_vllm.attempt.requests import KINDS, Kind, Question, Reply, trouble
 from safe_vllm.plan.endpoint import Endpoint
 
@@ -38,11 +39,15 @@ SERIES = (
 
 
 def send(
-    endpoint: Endpoint, is_thorough: bool = True, timeout_s: float = TIMEOUT_S, series_s: float = SERIES_S
+    endpoint: Endpoint,
+    is_thorough: bool = True,
+    timeout_s: float = TIMEOUT_S,
+    series_s: float = SERIES_S,
+    calls: Calls | None = None,
 ) -> CanaryAnswered:
     """Send real requests: one, or a series. Blocks for ``series_s``, and ``timeout_s`` per port and once more."""
     until = time.monotonic() + (series_s if is_thorough else 0.0)
-    visits = [_Visit(place, timeout_s, until) for place in endpoint.each()]
+    visits = [_Visit(place, timeout_s, until, calls) for place in endpoint.each()]
     for visit in visits:
         result = visit.result(is_thorough)
         if result.result != "answered":
@@ -57,6 +62,7 @@ class _Visit:
     place: Endpoint
     timeout_s: float
     until: float
+    calls: Calls | None
     deadline: float = 0.0
     """When the request that is under way counts as never answered."""
     model: str = ""
@@ -76,6 +82,8 @@ class _Visit:
         except NotAdmitted as error:
             return CanaryAnswered("refused", str(error))
         except NO_ANSWER as error:
+            if had_no_room(error):
+                return CanaryAnswered("unasked")
             words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             return CanaryAnswered("failed", f"{words}, {self.doing}")
 
@@ -138,7 +146,7 @@ class _Visit:
         return answer
 
     def _send(self, route: str, content: Content | None = None) -> Answer:
-        return ask(self.place, route, self.deadline - time.monotonic(), content)
+        return ask(self.place, route, self.deadline - time.monotonic(), content, self.calls)
 
     def _content(self, kind: Kind, shape: Shape) -> Content:
         tokens = max(1, min(TOKENS, self.longest // 2))
@@ -148,7 +156,7 @@ class _Visit:
 
     def _not_answered(self, kind: Kind, answer: Answer) -> CanaryAnswered:
         declined = _declined(answer, kind.route)
-        if declined.result == "failed" and kind.needs_audio and is_healthy(self.place):
+        if declined.result == "failed" and kind.needs_audio and is_healthy(self.place, self.calls):
             return CanaryAnswered("refused", declined.detail)  # without its audio packages vLLM says 500
         return declined
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.attempt import terminal
 from safe_vllm.early import STOP_SIGNALS
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, reason_of
 from safe_vllm.plan.command import Command
 
 # `-I -S`: nothing but the standard library is needed, and nothing the operator installed shall run here.
@@ -63,6 +64,8 @@ class Child:
     stdout: int
     stderr: int | None
     """``None`` when the leader writes both streams to one pipe."""
+    lacks_terminal: str | None = None
+    """Why the leader writes to a pipe although we write to a terminal."""
     answer_due_at: float | None = None
     """When the guardian must have answered the last order."""
 
@@ -92,24 +95,55 @@ class Child:
         os.close(self.report)
 
 
+PASSES = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY)
+"""What keeps a program from being executed now, and maybe not in a while."""
+
+
+@contextmanager
+def room() -> Iterator[None]:
+    """Raise Trouble in place of an OSError: this machine lets us start nothing."""
+    try:
+        yield
+    except OSError as error:
+        hint = "check the limits on processes, open files and memory"
+        raise Trouble(f"no process can be started: {reason_of(error)}", hint=hint, status=Status.PASSING) from error
+
+
+def not_executed(program: str, number: int) -> Trouble:
+    """Return what to say of a program that could not be executed, by the errno."""
+    reason = reason_of(OSError(number, os.strerror(number)))
+    if number in PASSES:
+        hint = "check the limits on processes, open files and memory, and start it again"
+        return Trouble(f"{program} cannot be executed now: {reason}", hint=hint, status=Status.PASSING)
+    hint = "see its permissions and first line"
+    return Trouble(f"{program} cannot be executed: {reason}", hint=hint, status=Status.NOT_EXECUTABLE)
+
+
 def spawn(command: Command, ignored: frozenset[int], *, has_one_stream: bool) -> Child:
-    """Start a guardian that starts the command. Raises Trouble when this machine lets us start nothing."""
-    stdout, stdout_end = _channel(1)
-    stderr, stderr_end = (None, stdout_end) if has_one_stream else _channel(2)
-    control_end, control = os.pipe()
-    report, report_end = os.pipe()
-    brief = _brief(command, [stdout_end, stderr_end], ignored)
-    theirs = {brief, control_end, report_end, stdout_end, stderr_end}
-    with _handed_over(theirs):
+    """Start a guardian that starts the command. Raises OSError when this machine lets us start nothing."""
+    with ExitStack() as ours:
+        stdout, stdout_end, lacks_terminal = _channel(1, ours)
+        stderr, stderr_end, lacks_too = (None, stdout_end, None) if has_one_stream else _channel(2, ours)
+        (control_end, control), (report, report_end) = _kept(os.pipe(), ours), _kept(os.pipe(), ours)
+        brief = _brief(command, [stdout_end, stderr_end], ignored)
+        theirs = {brief, control_end, report_end, stdout_end, stderr_end}
+        for descriptor in theirs:
+            os.set_inheritable(descriptor, True)
         source = str(Path(__file__).parents[2])
         words = [sys.executable, "-I", "-S", "-c", _RUN_GUARDIAN, *map(str, (brief, control_end, report_end)), source]
-        try:
-            # A session of its own: what kills our process group must not kill the one who is to end the tree.
-            pid = os.posix_spawn(sys.executable, words, _needed_by_python(command.environment), setsid=True)
-        except OSError as error:
-            hint = "check the limits on processes and memory"
-            raise Trouble(f"no process can be started: {error.strerror}", hint=hint, status=Status.PASSING) from error
-    return Child(pid, control, report, stdout, stderr)
+        # A session of its own: what kills our process group must not kill the one who is to end the tree.
+        pid = os.posix_spawn(sys.executable, words, _needed_by_python(command.environment), setsid=True)
+        ours.pop_all()
+    for descriptor in theirs:
+        os.close(descriptor)
+    return Child(pid, control, report, stdout, stderr, lacks_terminal or lacks_too)
+
+
+def _kept(pair: tuple[int, int], until: ExitStack) -> tuple[int, int]:
+    """Have both descriptors closed if nothing comes of it."""
+    for descriptor in pair:
+        until.callback(os.close, descriptor)
+    return pair
 
 
 def _needed_by_python(environment: Mapping[str, str]) -> dict[str, str]:
@@ -117,9 +151,18 @@ def _needed_by_python(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in ("LD_LIBRARY_PATH",) if name in environment}
 
 
-def _channel(descriptor: int) -> tuple[int, int]:
-    """Return our end and the child's end of what leads to our own descriptor: a terminal if that is one, or a pipe."""
-    return terminal.open_pair(descriptor) if os.isatty(descriptor) else os.pipe()
+def _channel(descriptor: int, until: ExitStack) -> tuple[int, int, str | None]:
+    """Return our end and the child's end of what leads to our own descriptor: a terminal if that is one, or a pipe.
+
+    Also why it is a pipe where we have a terminal: a machine has only so many.
+    """
+    lacks = None
+    if os.isatty(descriptor):
+        try:
+            return (*_kept(terminal.open_pair(descriptor), until), None)
+        except OSError as error:
+            lacks = reason_of(error)
+    return (*_kept(os.pipe(), until), lacks)
 
 
 def _brief(command: Command, output: list[int], ignored: frozenset[int]) -> int:
@@ -138,15 +181,3 @@ def _brief(command: Command, output: list[int], ignored: frozenset[int]) -> int:
         file.write(json.dumps(content).encode())
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-@contextmanager
-def _handed_over(descriptors: set[int]) -> Iterator[None]:
-    """Let the next process inherit these, then close our copies."""
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, True)
-    try:
-        yield
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)

@@ -65,16 +65,21 @@ class StopAsked:
 
 @dataclass(frozen=True)
 class HealthAnswered:
-    """``/health`` said 200, or anything else."""
+    """``/health`` said 200, or anything else; ``None``: this machine had no room for the question."""
 
-    is_ok: bool
+    is_ok: bool | None
+    is_strangers: bool = False
+    """Whether another server answered, which says nothing of this one."""
 
 
 @dataclass(frozen=True)
 class CanaryAnswered:
-    """What became of the real request; ``refused``: the server does not offer what the canary asks for."""
+    """What became of the real request; ``refused``: the server does not offer what the canary asks for.
 
-    result: Literal["answered", "failed", "hung", "refused"]
+    ``unasked``: this machine had no room for the question, which tells nothing of the server.
+    """
+
+    result: Literal["answered", "failed", "hung", "refused", "unasked"]
     detail: str = ""
     remarks: tuple[str, ...] = ()
     """What people should know of a server that answered."""

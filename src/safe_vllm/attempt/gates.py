@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from safe_vllm.attempt.loop import Loop, StopAsked
+from safe_vllm.attempt.asking import answer
+from safe_vllm.attempt.loop import Loop
 from safe_vllm.machine.levels import GpuMemory
 from safe_vllm.plan.endpoint import Endpoint
 
 CONNECT_TIMEOUT_S = 1.0
-ANSWER_WITHIN_S = 10.0
-"""A question to the driver or to a network disk may never be answered."""
 LOOK_AGAIN_S = 0.5
 GPU_TOLERANCE_MIB = 512
 
@@ -56,24 +55,6 @@ def wait(
         if not given or waited_s >= limit_s:
             return Waited(last[0] if last else None, waited_s, is_met=False)
         loop.sleep(min(LOOK_AGAIN_S, limit_s - waited_s))
-
-
-def answer(loop: Loop, question: Callable[[], T], within_s: float = ANSWER_WITHIN_S) -> tuple[T] | None:
-    """Return the answer to a question that may block, or ``None`` when there is none in time. Raises StopAsked."""
-    given: list[T] = []
-    loop.ask(question, given.append)
-    comes(loop, lambda: given or loop.stops, within_s)
-    if loop.stops:
-        raise StopAsked
-    return (given[0],) if given else None
-
-
-def comes(loop: Loop, what: Callable[[], object], within_s: float) -> bool:
-    """Return whether something is so within so many seconds; everything stays alive meanwhile."""
-    until = loop.now() + within_s
-    while not what() and loop.now() < until:
-        loop.turn(until)
-    return bool(what())
 
 
 def missing(before: Sequence[GpuMemory], now: Sequence[GpuMemory]) -> tuple[GpuMemory, ...]:

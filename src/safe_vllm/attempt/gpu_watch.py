@@ -67,7 +67,7 @@ class GpuWatch:
 def watch(
     loop: Loop, faults: Faults | None, scan: Scan, on_evidence: Callable[[Evidence], None], started_at: float
 ) -> GpuWatch:
-    """Listen until told to end; ``None``: there is nothing to listen to."""
+    """Listen until told to end. Where ``faults`` is ``None``, there is nothing to listen to."""
     listener = GpuWatch(loop, scan, on_evidence, started_at)
     if faults is not None:
         listener.listen(faults)

@@ -9,6 +9,10 @@ every orphan of that tree to it and to nobody else. It obeys lines on one pipe a
     sweep SECONDS     end everything: SIGTERM, then SIGKILL     ended PID STATUS TITLE
                                                                 heard               an order was obeyed
                                                                 stuck PID TITLE     it survived SIGKILL
+                                                                foreign PID TITLE   we may not end it
+
+Its only thread reads nothing that is in the memory of another process, as command lines and environments are: who reads
+those waits for every page fault of that process, for ever where a disk or a driver hangs.
 """
 
 from __future__ import annotations
@@ -20,14 +24,15 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import TypedDict
 
-from safe_vllm.attempt import tree
+from safe_vllm.attempt import prctl, tree
 from safe_vllm.attempt.watch import Watch
 
 ORPHANED_GRACE_S = 3.0
 """How long a tree may wind itself down after the launcher was killed."""
-KILL_AGAIN_S = 0.25
+TRY_AGAIN_S = 0.25
 STUCK_AFTER_S = 30.0
 """A process that is still there so long after SIGKILL is stuck in the kernel, mostly in the GPU driver."""
 
@@ -62,7 +67,9 @@ class Guardian:
         self._poller.register(wakeup, select.POLLIN)
         self._watch = Watch(self._poller)
         self._unread = b""
-        self._leader: tree.Process | None = None
+        self._orders: list[tuple[str, str]] = []
+        self._leader: int | None = None
+        """Its number, which is its own as long as we have not reaped it."""
         self._leader_status: int | None = None
         self._kill_at: float | None = None
         self._killed_at: float | None = None
@@ -90,7 +97,7 @@ class Guardian:
         except OSError as error:
             self.say("unspawnable", error.errno)
             return False
-        self._leader = tree.process(pid)
+        self._leader = pid
         self.say("started", pid)
         return True
 
@@ -101,8 +108,10 @@ class Guardian:
                 self._say_left(self._leader_status)  # a tracer, strace say, keeps its end from us
             now = time.monotonic()
             self._watch.look(now)
+            self._carry_out()
             self._sweep(now)
-            wait_s = self._watch.pause_s(now) if self._kill_at is None else KILL_AGAIN_S
+            is_busy = self._orders or self._kill_at is not None
+            wait_s = TRY_AGAIN_S if is_busy else self._watch.pause_s(now)
             for descriptor, _ in self._poller.poll(wait_s * 1000):
                 self._on(descriptor)
 
@@ -110,11 +119,11 @@ class Guardian:
         if descriptor == self._wakeup:
             os.read(descriptor, 4096)
         elif descriptor == self._control:
-            self._obey()
+            self._listen()
         elif found := self._watch.ended(descriptor):
             pid, status, title = found
             self.say("ended", pid, "?" if status is None else status, title)
-            if self._leader and pid == self._leader.pid:
+            if pid == self._leader:
                 self._leader_status = status
 
     def _say_left(self, status: int) -> None:
@@ -135,34 +144,45 @@ class Guardian:
                 if descriptor not in (self._wakeup, self._control):
                     self._on(descriptor)
             _, status = os.waitpid(seen.si_pid, 0)
-            if self._leader and seen.si_pid == self._leader.pid:
+            if seen.si_pid == self._leader:
                 self._say_left(os.waitstatus_to_exitcode(status))
 
-    def _obey(self) -> None:
+    def _listen(self) -> None:
         received = os.read(self._control, 4096)
         if not received:
             self._poller.unregister(self._control)
-            self._begin_sweep(ORPHANED_GRACE_S)
-            return
+            self._orders.append(("sweep", str(ORPHANED_GRACE_S)))
         *lines, self._unread = (self._unread + received).split(b"\n")
         for line in lines:
             verb, argument = line.decode().split()
-            if verb == "sweep":
-                self._begin_sweep(float(argument))
-            elif verb == "freeze":
-                tree.freeze_below(os.getpid())
-            elif verb == "tree":
-                tree.signal_below(os.getpid(), int(argument))
-            elif self._leader:
-                tree.send(self._leader, int(argument))
-            self.say("heard")
+            self._orders.append((verb, argument))
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        """Obey the orders. Where nobody can tell for now who is below us, the rest waits for the next turn."""
+        with suppress(OSError):
+            while self._orders:
+                self._obey(*self._orders[0])
+                del self._orders[0]
+                self.say("heard")
+
+    def _obey(self, verb: str, argument: str) -> None:
+        if verb == "sweep":
+            self._begin_sweep(float(argument))
+        elif verb == "freeze":
+            tree.freeze_below(os.getpid())
+        elif verb == "tree":
+            tree.signal_below(os.getpid(), int(argument))
+        elif self._leader:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._leader, int(argument))
 
     def _begin_sweep(self, grace_s: float) -> None:
+        kill_at = time.monotonic() + grace_s
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if grace_s > 0:
             for number in (signal.SIGTERM, signal.SIGCONT):  # one that stands still heeds nothing
                 tree.signal_below(os.getpid(), number)
-        kill_at = time.monotonic() + grace_s
-        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
     def _sweep(self, now: float) -> None:
         """Kill whoever is still there after the grace, again and again.
@@ -172,13 +192,19 @@ class Guardian:
         if self._kill_at is None or now < self._kill_at:
             return
         self._killed_at = self._killed_at or now
-        tree.kill_below(os.getpid())
-        left = tree.living_below(os.getpid())
+        try:
+            tree.kill_below(os.getpid())
+            left = tree.living_below(os.getpid())
+        except OSError:  # nobody can tell for now who is left: the next turn will
+            self._idle_sweeps = 0
+            return
         self._idle_sweeps = 0 if left else self._idle_sweeps + 1
         if now - self._killed_at > STUCK_AFTER_S:
-            for known in left:
-                self.say("stuck", known.pid, tree.title(known.pid))
+            self.say("\n".join(map(self._survivor, left)))  # in one write: the first line ends the launch
             self._killed_at = now
+
+    def _survivor(self, known: tree.Process) -> str:
+        return f"{'foreign' if tree.is_foreign(known) else 'stuck'} {known.pid} {self._watch.title(known.pid)}"
 
 
 def _prepare(inherited: set[int]) -> int:
@@ -192,8 +218,8 @@ def _prepare(inherited: set[int]) -> int:
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    tree.become_subreaper()
-    tree.rename(f"guardian of process {os.getppid()}")
+    prctl.become_subreaper()
+    prctl.rename(f"guardian of process {os.getppid()}")
     return reader
 
 
@@ -204,9 +230,10 @@ def _let_go(output: set[int]) -> None:
     # One descriptor per process is needed, and the leader has its own limit by now.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
+    with suppress(OSError):  # it can do its work with them open
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
 
 
 def main() -> None:

@@ -73,8 +73,10 @@ class Lifecycle(Whereabouts):
                 return self._disarmed(), ()
         return self, ()
 
-    def _on_health(self, is_ok: bool, now: float) -> Step:
+    def _on_health(self, is_ok: bool | None, now: float) -> Step:
         if self.stage == "serving" and self.armed_by:  # without a canary, this is the only witness to ask
+            if is_ok is None:
+                return replace(self, act_at=now + limits.CANARY_AGAIN_S), ()
             return (self._disarmed(), ()) if is_ok else self._end(f"/health fails after: {self.armed_by}", now)
         if self.stage != "starting":
             return self, ()
@@ -90,6 +92,9 @@ class Lifecycle(Whereabouts):
         return ready, (effect.SayReady(note),)
 
     def _on_canary(self, result: str, detail: str, now: float) -> Step:
+        if result == "unasked":
+            is_wanted = self.stage == "proving" or self.armed_by
+            return replace(self, ask_at=now + limits.CANARY_AGAIN_S) if is_wanted else self, ()
         if result == "refused":
             note = f"the canary could not be sent: {detail}"
             return replace(self, canary="unsent")._ready(now, note) if self.ready_at is None else (self._disarmed(), ())

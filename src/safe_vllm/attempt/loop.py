@@ -13,6 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from safe_vllm.attempt.probe import NOT_ASKED, Bugs, Probe
 from safe_vllm.attempt.relay import Outlet
 from safe_vllm.early import STOP_SIGNALS, let_signals_come
 
@@ -20,6 +21,8 @@ LONGEST_WAIT_MS = 3_600_000
 """poll(2) cannot wait longer than 24 days; to wake once an hour costs nothing."""
 
 THREAD_AGAIN_S = 1.0
+PAUSED_S = 1.0
+"""Who wakes up so much too late did not run meanwhile, and most likely nobody did: a container was paused."""
 
 Callback = Callable[[], None]
 _order = itertools.count()
@@ -52,6 +55,7 @@ class Loop:
         self._poller = select.poll()
         self._callbacks: dict[int, Callback] = {}
         self._answers: SimpleQueue[Callback] = SimpleQueue()
+        self._bugs = Bugs(stderr.say)
         self._wakeup, self._waker = os.pipe()
         for descriptor in (self._wakeup, self._waker):
             os.set_blocking(descriptor, False)
@@ -67,7 +71,7 @@ class Loop:
         let_signals_come()
 
     def now(self) -> float:
-        """Return monotonic seconds, those aside in which we were suspended: no deadline comes closer meanwhile."""
+        """Return monotonic seconds, those aside in which we stood still: no deadline comes closer meanwhile."""
         return time.monotonic() - self._suspended_s
 
     def watch(self, descriptor: int, callback: Callback) -> None:
@@ -89,9 +93,10 @@ class Loop:
             _, _, callback = heapq.heappop(self._timers)
             callback()
 
-    def ask(self, question: Callable[[], T], on_answer: Callable[[T], None]) -> None:
+    def ask(self, question: Callable[[], T], on_answer: Callable[[T], None], on_none: Callback = lambda: None) -> None:
         """Run a blocking question in a thread of its own and take the answer in the loop.
 
+        ``on_none`` is called instead where it ended in an exception. A bug is reported, and ends no healthy server.
         A time-out may be due to a suspension: a question in which one falls is asked again.
         """
 
@@ -105,22 +110,22 @@ class Loop:
             self._answers.put(lambda: on_answer(answer))
             self._wake()
 
-        self._start(work)
+        self._start(work, on_none)
 
-    def _start(self, work: Callback) -> None:
+    def _start(self, work: Callback, on_none: Callback) -> None:
         """Start a thread, or try again in a while: a machine at its limit of threads has some again when others end."""
         try:
-            threading.Thread(target=work, daemon=True, name="probe").start()
+            Probe(work, on_none).start()
         except RuntimeError:
-            self.call_in(THREAD_AGAIN_S, lambda: self._start(work))
+            self.call_in(THREAD_AGAIN_S, lambda: self._start(work, on_none))
 
     def _on_thread_error(self, failed: threading.ExceptHookArgs) -> None:
-        """Let a bug in a question surface in the loop, where bugs are reported, instead of never being answered."""
-
-        def surface() -> None:
-            raise failed.exc_value or failed.exc_type
-
-        self._answers.put(surface)
+        """Report a bug in a question from the loop, and say there that no answer comes."""
+        if failed.exc_value and not isinstance(failed.exc_value, NOT_ASKED):
+            bug = failed.exc_value
+            self._answers.put(lambda: self._bugs.tell(bug))
+        if isinstance(failed.thread, Probe):
+            self._answers.put(failed.thread.on_none)
         self._wake()
 
     def _wake(self) -> None:
@@ -137,7 +142,7 @@ class Loop:
         for outlet in self._outlets:
             if outlet.is_blocked:
                 self._poller.register(outlet.fileno(), select.POLLOUT)
-        ready = self._poller.poll(wait_ms)
+        ready = self._wait(wait_ms)
         for outlet in self._outlets:
             if outlet.is_blocked:
                 self._poller.unregister(outlet.fileno())
@@ -148,6 +153,15 @@ class Loop:
             elif callback := self._callbacks.get(descriptor):
                 callback()
         self._call_what_is_due()
+
+    def _wait(self, wait_ms: float | None) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready, and notice if we were stopped meanwhile without being told."""
+        began = time.monotonic()
+        ready = self._poller.poll(wait_ms)
+        late_s = 0.0 if wait_ms is None else time.monotonic() - began - wait_ms / 1000
+        if late_s > PAUSED_S:
+            self._suspended_s += late_s
+        return ready
 
     def _on_wakeup(self) -> None:
         woken = os.read(self._wakeup, 65536)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from safe_vllm.attempt.calls import Calls
 from safe_vllm.attempt.event import NoCounters, Pulse
 from safe_vllm.attempt.readiness import NO_ANSWER, ask
 from safe_vllm.plan.endpoint import Endpoint
@@ -23,12 +24,12 @@ _PENDING = re.compile(rb"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? (\S+)
 _ASLEEP = re.compile(rb'^vllm:engine_sleep_state\{.*sleep_state="awake".*\} 0(?:\.0)?$', re.MULTILINE)
 
 
-def take_pulse(endpoint: Endpoint, *, with_clients: bool) -> Pulse | NoCounters:
+def take_pulse(endpoint: Endpoint, calls: Calls | None = None, *, with_clients: bool) -> Pulse | NoCounters:
     """Return what the server counts, and who is connected to it. Blocks for ten seconds at most per port."""
     pages, clients = [], list[bytes]()
     for place in endpoint.each():
         try:
-            answer = ask(place, "/metrics", TIMEOUT_S)
+            answer = ask(place, "/metrics", TIMEOUT_S, calls=calls)
         except NO_ANSWER as error:
             return NoCounters(type(error).__name__, is_late=True)
         if answer.status != 200:

@@ -43,19 +43,25 @@ class Order:
     """Called when the server has proven its rung."""
     on_would_end: Callable[[str], None] = lambda why: None
     """Called with the reason for which a server would be ended that is only observed."""
+    is_strangers: Callable[[int], bool] = lambda guardian: False
+    """Called from a thread when ``/health`` answers, with who is above all of the attempt's processes: whether somebody
+    else listens there."""
+    on_stranger: Callable[[], None] = lambda: None
+    """Called when that was so, each time."""
     observes_only: bool = False
 
 
 @dataclass(frozen=True)
 class Ended:
-    """An attempt of which nothing is left, but for what is stuck in the kernel."""
+    """An attempt of which nothing is left, but for what could not be ended."""
 
     observations: Observations
     tail: Tail
     """The end of its output."""
     spawn_error: int | None = None
     """The errno, when the command could not be executed at all."""
-    stuck: tuple[str, ...] = ()
+    stuck: str = ""
+    """Who could not be ended, why, and what to do about it."""
     guardian_is_lost: bool = False
     died: Observations | None = None
     """What was seen, the stop aside, where it was dying by the time it was asked to stop."""

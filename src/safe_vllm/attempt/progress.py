@@ -89,7 +89,7 @@ class Progress:
 
     def _on_data(self, total: int | None, now: float) -> Step:
         limit_s = self.timing.silence_s(self.phase)
-        seen = replace(self, moved_bytes=total)
+        seen = self if total is None else replace(self, moved_bytes=total)
         if limit_s is None or self.look_at is not None:  # it was heard of while the question was under way
             return seen, (), None
         if total is not None and self.moved_bytes is not None and total - self.moved_bytes >= ENOUGH_BYTES:
@@ -164,6 +164,8 @@ class Progress:
     def _on_canary(self, result: str, detail: str, stall_s: float) -> Step:
         if result == "answered":
             return self._calm(), (), None
+        if result == "unasked":
+            return replace(self, asked_at=None), (), None
         if result == "refused":  # then only a client can be the witness
             return replace(self, asked_at=None, wants_canary=False), (), None
         return self, (), _stalled(stall_s, f"a real request failed ({detail})")

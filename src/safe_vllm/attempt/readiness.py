@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import socket
@@ -12,17 +13,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from safe_vllm.attempt.calls import Calls
 from safe_vllm.plan.endpoint import Endpoint
 
 HEALTH_TIMEOUT_S = 10.0
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, ArithmeticError, RecursionError)
 """What an address that leads nowhere, or a server that talks nonsense, ends in."""
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 ANSWER_LIMIT_BYTES = 1024 * 1024
 JSON = "application/json"
 
 
 class NotAdmitted(ConnectionError):
     """The server listens, and talks to nobody without a client certificate that it trusts."""
+
+
+def had_no_room(error: Exception) -> bool:
+    """Return whether this machine had no room for the question, which tells nothing of the server."""
+    return isinstance(error, OSError) and error.errno in NO_ROOM
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,13 @@ def _trusting(endpoint: Endpoint) -> ssl.SSLContext:
     return context
 
 
-def ask(endpoint: Endpoint, route: str, timeout_s: float, content: Content | None = None) -> Answer:
-    """Send one request. Raises TimeoutError when the time is over, else what ``NO_ANSWER`` lists or NotAdmitted."""
+def ask(
+    endpoint: Endpoint, route: str, timeout_s: float, content: Content | None = None, calls: Calls | None = None
+) -> Answer:
+    """Send one request, as one of these ``calls``.
+
+    Raises TimeoutError when the time is over, else what ``NO_ANSWER`` lists or NotAdmitted.
+    """
     if timeout_s <= 0:
         raise TimeoutError
     until = time.monotonic() + timeout_s
@@ -95,7 +108,8 @@ def ask(endpoint: Endpoint, route: str, timeout_s: float, content: Content | Non
     try:
         with _admitted(endpoint):
             connection.connect()
-            with _limited(connection.sock, max(0.0, until - time.monotonic())):
+            left_s = max(0.0, until - time.monotonic())
+            with _limited(connection.sock, left_s), (calls or Calls()).open(connection.sock):
                 return _exchange(connection, endpoint, route, content)
     finally:
         connection.close()
@@ -127,7 +141,8 @@ def _limited(connected: socket.socket, seconds: float) -> Iterator[None]:
 
     timer = threading.Timer(seconds, cut)
     timer.daemon = True  # a launcher that ends waits for no server
-    timer.start()
+    with suppress(RuntimeError):  # no thread is to be had: the socket's own limit must do
+        timer.start()
     try:
         yield
     except NO_ANSWER as error:
@@ -156,15 +171,20 @@ def content(value: Mapping[str, object]) -> Content:
     return Content(json.dumps(value).encode())
 
 
-def is_healthy(endpoint: Endpoint) -> bool:
-    """Return whether ``/health`` says 200 at every port, as far as it lets us in."""
-    return all(map(_is_healthy, endpoint.each()))
+def is_healthy(endpoint: Endpoint, calls: Calls | None = None) -> bool:
+    """Return whether ``/health`` says 200 at every port, as far as it lets us in.
+
+    Raises OSError where this machine has no room for the question.
+    """
+    return all(_is_healthy(place, calls) for place in endpoint.each())
 
 
-def _is_healthy(place: Endpoint) -> bool:
+def _is_healthy(place: Endpoint, calls: Calls | None) -> bool:
     try:
-        return ask(place, "/health", HEALTH_TIMEOUT_S).status == 200
+        return ask(place, "/health", HEALTH_TIMEOUT_S, calls=calls).status == 200
     except NotAdmitted:
         return True
-    except NO_ANSWER:
+    except NO_ANSWER as error:
+        if had_no_room(error):
+            raise
         return False

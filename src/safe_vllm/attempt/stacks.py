@@ -12,6 +12,7 @@ from pathlib import Path
 
 from safe_vllm.attempt import tree
 from safe_vllm.attempt.event import DataMoved, Stack, StacksTaken
+from safe_vllm.errors import reason_of
 from safe_vllm.plan.command import Command
 
 EACH_S = 10.0
@@ -25,7 +26,11 @@ _MOVED = (b"rchar:", b"wchar:", b"read_bytes:")
 
 def moved(root: int) -> DataMoved:
     """Return how much the processes below ``root`` have read and written, those included that they waited for."""
-    found = [_moved_by(process.pid) for process in tree.descendants(root)]
+    try:
+        processes = tree.descendants(root)
+    except OSError:  # no descriptor is to be had just now
+        return DataMoved(None)
+    found = [_moved_by(process.pid) for process in processes]
     known = [total for total in found if total is not None]
     return DataMoved(sum(known) if known else None)
 
@@ -50,23 +55,33 @@ class Look:
 
     def take(self) -> StacksTaken:
         """Return the stacks. Blocks for half a minute at most."""
-        processes = [process.pid for process in tree.descendants(self._root) if not process.is_zombie]
+        try:
+            processes = [process.pid for process in tree.descendants(self._root) if not process.is_zombie]
+        except OSError as error:
+            return StacksTaken(problem=f"its processes cannot be listed: {reason_of(error)}")
         program = _program(self._command)
         if program is None:
             return StacksTaken((), len(processes), "py-spy is not installed beside vLLM")
         until, taken, problem = time.monotonic() + ALL_S, list[Stack](), ""
         for start in range(0, min(len(processes), MOST_PROCESSES), AT_ONCE):
             each_until = min(until, time.monotonic() + EACH_S)
-            self._start(program, processes[start : start + AT_ONCE])
+            problem = self._start(program, processes[start : start + AT_ONCE]) or problem
             for run in self._running:
                 said, complaint = run.result(each_until)
                 taken += [Stack(run.pid, tree.title(run.pid), said)] if said else []
                 problem = problem or complaint
         return StacksTaken(tuple(taken), len(processes), "" if taken else problem or "py-spy said nothing")
 
-    def _start(self, program: str, pids: list[int]) -> None:
+    def _start(self, program: str, pids: list[int]) -> str:
+        """Have the stacks of these processes taken; return why that cannot be."""
         with self._lock:
-            self._running = [] if self._is_over else [_Run(program, pid, self._command.environment) for pid in pids]
+            self._running = []
+            for pid in () if self._is_over else pids:
+                try:
+                    self._running.append(_Run(program, pid, self._command.environment))
+                except OSError as error:
+                    return f"no stacks can be taken: {reason_of(error)}"
+        return ""
 
     def stop(self) -> None:
         """Let nothing of it go on."""
@@ -96,7 +111,7 @@ class _Run:
                 words, env=environment, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._complaint
             )
         except OSError as error:
-            self._error = f"{program} cannot be executed: {error.strerror}"
+            self._error = f"{program} cannot be executed: {reason_of(error)}"
 
     def result(self, until: float) -> tuple[str, str]:
         """Return the stacks and the complaint. The status is the loop's, who takes in every child that ended."""

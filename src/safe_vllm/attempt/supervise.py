@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from safe_vllm.attempt import effect, event, orphans, questions
 from safe_vllm.attempt.begin import Begun
+from safe_vllm.attempt.calls import Calls
 from safe_vllm.attempt.child import Child
 from safe_vllm.attempt.event import Event
 from safe_vllm.attempt.gpu_watch import Faults, watch
 from safe_vllm.attempt.lifecycle import Lifecycle
 from safe_vllm.attempt.loop import Loop
+from safe_vllm.attempt.news import News
 from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.attempt.progress import is_chatter
 from safe_vllm.attempt.proof import Proof
 from safe_vllm.attempt.seen import Dying, Times, dying, observations
 from safe_vllm.attempt.streams import Streams
 from safe_vllm.attempt.tail import Tail
+from safe_vllm.attempt.tree import OF_VLLM
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.plan.endpoint import Endpoint
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
@@ -42,12 +45,8 @@ class _Attempt:
     started_at: float
     ends: list[ProcessEnd] = field(default_factory=list)
     tail: Tail = field(default_factory=Tail)
+    calls: Calls = field(default_factory=Calls)
     stacks: event.StacksTaken | None = None
-    stuck: list[str] = field(default_factory=list)
-    spawn_error: int | None = None
-    has_started: bool = False
-    unread_report: bytes = b""
-    guardian_has_ended: bool = False
     stops_seen: int = 0
     dying: Dying | None = None
     """How it was dying when the first stop came, if it was."""
@@ -56,17 +55,18 @@ class _Attempt:
     phase: str = "init"
     """Where the server was when its end began."""
 
-    # What happens
-
     def happen(self, happening: Event) -> None:
         """Feed the state machine and do what it says."""
         now = self.loop.now()
         was_healthy, was_ending, was_armed = self.state.health_answered, self.state.stage == "ending", self.is_armed
         self.state, effects = self.state.on(happening, now)
+        if isinstance(happening, event.HealthAnswered) and happening.is_strangers:
+            self.order.on_stranger()
         if isinstance(happening, event.CanaryAnswered) and happening.result == "answered":
             self.scan.settled(now - self.started_at)
         if self.state.stage == "ending" and not was_ending:
             self.phase = self.scan.phase
+            self.calls.hang_up()
         if self.state.health_answered and not was_healthy:
             self.scan.health_answered()
         # an answer that clears the server of a fault was asked for that, and proves no more
@@ -89,18 +89,21 @@ class _Attempt:
                 self.scan.ready()
                 self.order.on_ready(self.loop.now() - self.started_at, note)
             case effect.AskHealth():
-                self._ask(questions.health)
+                is_strangers = partial(self.order.is_strangers, self.child.pid)
+                self._ask(partial(questions.health, is_strangers=is_strangers), event.HealthAnswered(None))
             case effect.SendCanary():
                 is_first = self.state.ready_at is None
-                self._ask(lambda endpoint: questions.canary(endpoint, is_thorough=is_first))
+                self._ask(partial(questions.canary, is_thorough=is_first), event.CanaryAnswered("unasked"))
             case effect.AskMetrics(with_clients):
-                self._ask(lambda endpoint: questions.pulse(endpoint, with_clients=with_clients))
+                self._ask(partial(questions.pulse, with_clients=with_clients), event.NoCounters("", is_late=True))
             case effect.MeasureData():
-                self.loop.ask(lambda: questions.moved(self.child.pid), self.happen)
+                unknown = partial(self.happen, event.DataMoved(None))
+                self.loop.ask(lambda: questions.moved(self.child.pid), self.happen, unknown)
             case effect.TakeStacks():
                 look = questions.look(self.child.pid, self.order.command)
                 self.stop_looking = look.stop
-                self.loop.ask(look.take, self._on_stacks)
+                unseen = event.StacksTaken(problem="nobody could look")
+                self.loop.ask(look.take, self._on_stacks, partial(self._on_stacks, unseen))
             case effect.SayBlind(reason):
                 self.order.on_blind(reason)
             case effect.SayProven():
@@ -117,10 +120,10 @@ class _Attempt:
         """Give the guardian an order."""
         self.child.order(verb, argument, self.loop.now())
 
-    def _ask(self, question: Callable[[Endpoint], Event]) -> None:
+    def _ask(self, question: Callable[[Endpoint, Calls], Event], unknown: Event) -> None:
         endpoint = self.order.endpoint
         assert endpoint is not None  # the state machine asks nothing of a server without an address
-        self.loop.ask(lambda: question(endpoint), self.happen)
+        self.loop.ask(lambda: question(endpoint, self.calls), self.happen, partial(self.happen, unknown))
 
     def _on_stacks(self, stacks: event.StacksTaken) -> None:
         if self.state.is_looked_at:
@@ -151,44 +154,16 @@ class _Attempt:
         elif evidence.signature == ANSWERED:
             self.happen(event.Completed())
 
-    def on_report(self) -> None:
-        """Read what the guardian has to say."""
-        received = os.read(self.child.report, 65536)
-        if not received:
-            self.loop.unwatch(self.child.report)
-            self.guardian_has_ended = True
-            return
-        *lines, self.unread_report = (self.unread_report + received).split(b"\n")
-        for line in lines:
-            self._on_report_line(line.decode(errors="replace").split(" ", 3))
-
-    def _on_report_line(self, words: list[str]) -> None:
-        match words:
-            case ["started", _]:
-                self.has_started = True
-                self.happen(event.Spawned())
-            case ["unspawnable", number]:
-                self.spawn_error = int(number)
-            case ["left", status]:
-                self.happen(event.LeaderEnded(int(status)))
-            case ["ended", pid, status, title]:
-                self._on_end(title, int(pid), None if status == "?" else int(status))
-            case ["heard"]:
-                self.child.on_answer()
-            case ["stuck", pid, *title]:
-                self.stuck.append(f"{' '.join(title)} ({pid})")
-
-    def _on_end(self, title: str, pid: int, status: int | None) -> None:
+    def on_end(self, title: str, pid: int, status: int | None) -> None:
+        """Take in the end of a process."""
         is_our_doing = self.state.stage == "ending" and status in SWEPT_WITH
-        if title.startswith("VLLM::") and not is_our_doing:
+        if title.startswith(OF_VLLM) and not is_our_doing:
             self.ends.append(ProcessEnd(title, pid, status, self.loop.now() - self.started_at))
             self.happen(event.EngineEnded(title, status))
 
-    # Going through it
-
-    def run(self, streams: Streams) -> None:
+    def run(self, streams: Streams, news: News) -> None:
         """Turn the loop until nothing of the attempt is left."""
-        while not (self.guardian_has_ended or self.stuck):
+        while not news.is_over:
             deadlines = (self.state.next_deadline(), self.proof.due_at, self.child.answer_due_at)
             self.loop.turn(min((at for at in deadlines if at is not None), default=None))
             self.child.kill_if_silent(self.loop.now())
@@ -222,27 +197,26 @@ def run(loop: Loop, order: Order, begun: Begun, gpu_faults: Faults | None = None
     proof = Proof(order.timing, order.wants_canary)
     attempt = _Attempt(loop, order, order.new_scan(), state, proof, child, started_at)
     listening = watch(loop, gpu_faults, attempt.scan, attempt._on_evidence, started_at)
-    loop.expect(child.pid)
-    loop.watch(child.report, attempt.on_report)
+    news = News(loop, child, attempt.happen, attempt.on_end)
     # stderr first: progress is told there before the record on stdout that says how it failed
     pipes: dict[Stream, int] = {} if child.stderr is None else {"stderr": child.stderr}
     pipes["stdout"] = child.stdout
     loop.on_suspend = lambda: attempt.tell("freeze", 0)
     loop.on_resume = lambda: attempt.tell("tree", signal.SIGCONT)
-    attempt.run(Streams(loop, pipes, attempt.on_chunk))
+    attempt.run(Streams(loop, pipes, attempt.on_chunk), news)
     loop.on_suspend = loop.on_resume = lambda: None
     attempt.stop_looking()
-    is_lost = not attempt.stuck and loop.wait_for(child.pid) != 0
+    left = news.left
+    is_lost = not left and loop.wait_for(child.pid) != 0
     if is_lost:
-        attempt.stuck += orphans.end_all_but(spared)
+        left = orphans.end_all_but(spared)
         loop.turn(loop.now())  # a stop may have come meanwhile
-        if not attempt.has_started:
+        if not news.has_started:
             hint = "its own words are above; please report them"
             raise Trouble("the guardian process could not do its work", hint=hint, status=Status.BUG)
     attempt.happen(event.TreeGone())
-    loop.unwatch(child.report)
-    child.close()
+    news.close()
     died = replace(attempt.observations(), gpu_events=listening.end())
     seen = replace(died, stop_requested=bool(loop.stops))
     before_stop = attempt.dying.without_stop(seen) if attempt.dying else None
-    return Ended(seen, attempt.tail, attempt.spawn_error, tuple(attempt.stuck), is_lost, before_stop, attempt.stacks)
+    return Ended(seen, attempt.tail, news.spawn_error, str(left), is_lost, before_stop, attempt.stacks)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from safe_vllm.printable import without_controls
 from safe_vllm.verdict.lines import clean
 from safe_vllm.verdict.scan import Stream
 
@@ -29,8 +30,8 @@ AFTER_BYTES = 64 * 1024
 LAST_MARKS = 3
 """So many of the last places are kept, besides the first."""
 
-# What moves a terminal's cursor or turns the direction of writing has no place in a report.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+REPLACED = "\ufffd"
+"""Stands for what is not for the eye, as for bytes that are no text."""
 # A bar of tqdm's or pip's, and nothing behind it: another process may have written into the same line.
 # Where it begins is looked for once a line: a row of digits or of bars must not be held against itself.
 _TQDM = re.compile(r"\d%\||(?<!\w)[^\W\d]*\d\w* \[\d\d:\d\d")
@@ -208,7 +209,7 @@ def _within(lines: Iterable[Line], limit: int) -> list[Line]:
 
 def _shown(number: int, line: bytearray) -> Iterator[Line]:
     """Yield what a terminal would show in the end, and what it would not because a bar was drawn over it."""
-    states = [text for part in bytes(line).split(b"\r") if (text := _CONTROL.sub("\ufffd", clean(part)).rstrip())]
+    states = [text for part in bytes(line).split(b"\r") if (text := without_controls(clean(part), REPLACED).rstrip())]
     for at, text in enumerate(states):
         if at == len(states) - 1 or not _is_bar(text):
             yield Line(number, text)

@@ -1,24 +1,19 @@
-"""The processes below one: who they are, how they ended, and how to end them. Standard library only."""
+"""The processes below one: who they are, and how to end them. Standard library only."""
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import signal
-import struct
-from collections.abc import Callable, Iterator
-from ctypes import CDLL, c_ulong, memmove
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-PR_SET_CHILD_SUBREAPER = 36
-# include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, 64 bytes), the flag that asks for the wait status, and its offset.
-PIDFD_GET_INFO = 0xC040FF0B
-PIDFD_INFO_EXIT = 1 << 3
-PIDFD_INFO_BYTES = 64
-PIDFD_INFO_STATUS_OFFSET = 60
-PR_SET_NAME = 15
+OF_VLLM = "VLLM::"
+"""How the titles begin that vLLM gives to its engines and workers."""
 FREEZE_LOOKS = 50
 """So often a tree is looked through for processes that were born meanwhile, before it is killed as it is."""
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""A look that fails so tells nothing of the process, and must be repeated."""
 
 
 class Process(NamedTuple):
@@ -33,34 +28,25 @@ class Process(NamedTuple):
     is_zombie: bool
 
 
-def become_subreaper() -> None:
-    """Adopt descendants whose parent died, so that none of them can leave the tree. Linux 3.4."""
-    CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, c_ulong(1), c_ulong(0), c_ulong(0), c_ulong(0))
+def stat_fields(pid: int) -> list[bytes] | None:
+    """Return the fields of ``/proc/PID/stat`` from the third on, or ``None`` when there is no such process.
 
-
-def rename(title: str) -> None:
-    """Call this process so, in place of its command line: ``pkill -f`` goes by that."""
-    CDLL(None).prctl(PR_SET_NAME, title.encode()[:15])
-    fields = _stat_fields(os.getpid())
-    if fields and (start := int(fields[45])):
-        room = int(fields[46]) - start
-        memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
-
-
-def _stat_fields(pid: int) -> list[bytes] | None:
-    """Return the fields of ``/proc/PID/stat`` from the third on, or ``None`` when there is no such process."""
+    Raises OSError when nobody can tell for now.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
-    except OSError:
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
         return None
     # The name, in parentheses, may hold any byte, a closing parenthesis included.
     return text[text.rindex(b")") + 2 :].split()
 
 
 def process(pid: int) -> Process | None:
-    """Return the process with this number, or ``None``."""
-    fields = _stat_fields(pid)
+    """Return the process with this number, or ``None``. Raises OSError when nobody can tell for now."""
+    fields = stat_fields(pid)
     if not fields:
         return None
     parent, group, session = map(int, fields[1:4])
@@ -68,7 +54,10 @@ def process(pid: int) -> Process | None:
 
 
 def descendants(root: int) -> list[Process]:
-    """Return every process below ``root``, parents before children, zombies included."""
+    """Return every process below ``root``, parents before children, zombies included.
+
+    Raises OSError when nobody can tell for now.
+    """
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := process(int(name))):
@@ -84,32 +73,50 @@ def _below(root: int, children: dict[int, list[Process]]) -> Iterator[Process]:
             waiting.append(child.pid)
 
 
-def title(pid: int) -> str:
-    """Return what a process calls itself: its title where it set one, else the kernel's name for it."""
+def name(pid: int) -> str:
+    """Return the kernel's name for a process, 15 bytes of its title where it set one; empty: it is gone."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            first = _printable(file.read().split(b"\0", 1)[0])
-        if first.startswith("VLLM::"):
-            return first
-        with open(f"/proc/{pid}/comm", "rb") as file:
+        with open(f"/proc/{pid}/comm", "rb", 0) as file:
             return _printable(file.read())
     except OSError:
         return ""
 
 
-def _printable(name: bytes) -> str:
+def title(pid: int) -> str:
+    """Return what a process calls itself: its title where it set one, else the kernel's name for it.
+
+    Its command line is in its memory: it blocks as long as a page fault of that process is not answered, by a disk or a
+    driver that hangs, and then belongs in a thread. ``name`` never does.
+    """
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            first = _printable(file.read().split(b"\0", 1)[0])
+    except OSError:
+        return ""
+    return first if first.startswith(OF_VLLM) else name(pid)
+
+
+def _printable(given: bytes) -> str:
     """Return a name as text; a process may call itself anything, but not so that it looks like two lines."""
-    text = name.decode(errors="replace").strip()
+    text = given.decode(errors="replace").strip()
     return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def open_pidfd(known: Process) -> int | None:
-    """Return a pidfd for exactly this process, or ``None``: it is gone, or we hold too many descriptors."""
+    """Return a pidfd for exactly this process, or ``None``: it is gone, or we hold too many descriptors.
+
+    Raises OSError when nobody can tell for now.
+    """
     try:
         descriptor = os.pidfd_open(known.pid)
     except OSError:
         return None
-    if not _is_still(known):
+    try:
+        is_still = _is_still(known)
+    except OSError:
+        os.close(descriptor)
+        raise
+    if not is_still:
         os.close(descriptor)
         return None
     return descriptor
@@ -121,18 +128,49 @@ def _is_still(known: Process) -> bool:
 
 
 def send(known: Process, number: int) -> None:
-    """Send a signal to exactly this process; nothing happens when it has ended."""
-    descriptor = open_pidfd(known)
+    """Send a signal to exactly this process; nothing happens when it has ended, or may not be signalled by us.
+
+    Raises OSError when nobody can tell for now whether it is still that process.
+    """
     try:
-        if descriptor is not None:
-            signal.pidfd_send_signal(descriptor, number)
-        elif _is_still(known):  # no descriptor is left for it: better a small risk than a survivor
+        _send(known, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _send(known: Process, number: int) -> None:
+    descriptor = open_pidfd(known)
+    if descriptor is None:
+        if _is_still(known):  # no descriptor is left for it: better a small risk than a survivor
             os.kill(known.pid, number)
+        return
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+    finally:
+        os.close(descriptor)
+
+
+def is_foreign(known: Process) -> bool:
+    """Return whether a process belongs to somebody whose processes we may not signal: it became root, as sudo does."""
+    try:
+        _send(known, 0)
+    except PermissionError:
+        return True
     except OSError:
         pass
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+    return False
+
+
+def _send_all(found: Iterable[Process], number: int) -> None:
+    """Send a signal to each of these. Raises OSError, at the end, when one could not be told from a later process."""
+    failed = None
+    for known in found:
+        try:
+            send(known, number)
+        except OSError as error:
+            failed = error
+    if failed:
+        raise failed
 
 
 def living_below(root: int) -> list[Process]:
@@ -142,8 +180,7 @@ def living_below(root: int) -> list[Process]:
 
 def signal_below(root: int, number: int) -> None:
     """Send a signal to every living process below ``root``."""
-    for known in living_below(root):
-        send(known, number)
+    _send_all(living_below(root), number)
 
 
 def freeze_below(root: int) -> None:
@@ -165,16 +202,14 @@ def freeze(look: Callable[[], list[Process]]) -> None:
             return
         for group in {known.group for known in new if _is_of_others(known)}:
             _stop_group(group)
-        for known in new:
-            send(known, signal.SIGSTOP)
+        _send_all(new, signal.SIGSTOP)
         stopped.update((known.pid, known.started) for known in new)
 
 
 def kill(look: Callable[[], list[Process]]) -> None:
     """Stop whoever ``look`` finds, then kill them."""
     freeze(look)
-    for known in look():
-        send(known, signal.SIGKILL)
+    _send_all(look(), signal.SIGKILL)
 
 
 def _is_of_others(known: Process) -> bool:
@@ -194,22 +229,3 @@ def _stop_group(group: int) -> None:
         os.killpg(group, signal.SIGSTOP)
     except OSError:
         pass
-
-
-def ended_status(pid: int, pidfd: int) -> int | None:
-    """Return how a process ended that need not be our child: status, or minus the signal; ``None``: not told.
-
-    A zombie shows its wait status in ``/proc``; once it was reaped, the pidfd still knows it (Linux 6.15).
-    """
-    fields = _stat_fields(pid)
-    if fields and fields[0] == b"Z" and len(fields) > 49:
-        return os.waitstatus_to_exitcode(int(fields[49]))
-    request = bytearray(PIDFD_INFO_BYTES)
-    struct.pack_into("<Q", request, 0, PIDFD_INFO_EXIT)
-    try:
-        fcntl.ioctl(pidfd, PIDFD_GET_INFO, request)
-    except OSError:
-        return None
-    if not struct.unpack_from("<Q", request, 0)[0] & PIDFD_INFO_EXIT:
-        return None
-    return os.waitstatus_to_exitcode(struct.unpack_from("<i", request, PIDFD_INFO_STATUS_OFFSET)[0])

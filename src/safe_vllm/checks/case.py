@@ -15,8 +15,11 @@ from safe_vllm.plan.flags import Reading, read
 from safe_vllm.plan.grammar import DATA_PARALLEL, EXECUTOR
 from safe_vllm.plan.known_bad import KnownBad
 from safe_vllm.plan.ladder import Plan
+from safe_vllm.plan.remembered import Remembered
 from safe_vllm.plan.scene import Scene
 from safe_vllm.plan.split import sizes_of
+
+NOTHING = Remembered()
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Case:
     """Why there is no plan."""
     scene: Scene | None = None
     """What the plan was made of, to ask what is known about one of its rungs."""
+    remembered: Remembered = NOTHING
+    """What earlier launches of this command have learnt."""
+    not_remembered: tuple[str, ...] = ()
+    """What is wrong with the place where that is kept."""
     pins: tuple[Pin, ...] = ()
     knobs: tuple[Knob, ...] = ()
     known_bad: tuple[KnownBad, ...] = ()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from safe_vllm.checks.compose_services import Service, services, settled, size
+from safe_vllm.checks.compose_health import health
+from safe_vllm.checks.compose_services import Mount, Service, is_open, seconds, services, settled, size
 from safe_vllm.checks.finding import Finding, Level
-from safe_vllm.checks.manifest_pods import ENDPOINTS
 from safe_vllm.checks.manifest_sources import CACHES, part
-from safe_vllm.checks.unit_command import SHELLS
+from safe_vllm.checks.options import options
+from safe_vllm.checks.started import SHM, TEMPORARY, secrets, state_not_named, supervision
 from safe_vllm.checks.unit_file import STOPS
-from safe_vllm.checks.unit_text import seconds
 from safe_vllm.machine.condition import GIB
-from safe_vllm.plan.secrets import NAME, hide
 
 GRACE_S = 10.0
 """What docker gives where nothing is said."""
-SHM, TEMPORARY = "/dev/shm", "/tmp"
 STATE = "/var/lib/safe-vllm"
 """Where our image keeps it."""
+NEVER = ("no", "none", "False")
+COUNTED = ("on-failure", "any")
+EVER = ("always", "unless-stopped", *COUNTED)
+"""Policies, and those that a number of restarts can be given with; ``none`` and ``any`` are Swarm's."""
+REFUSED = "compose refuses the file"
+ENOUGH = "shm_size: 16gb, or ipc: host"
 ServiceCheck = Callable[[Service], Iterator[Finding]]
 
 
@@ -34,75 +39,123 @@ def unseen(service: Service) -> Iterator[Finding]:
 
 def runs(service: Service) -> Iterator[Finding]:
     """Tell whether safe-vllm is the first process."""
-    container, do = service.container, "entrypoint: [safe-vllm, serve], and the words for vLLM as command"
-    if not container.is_ours:
-        what = f"it runs {container.shown}"
-        yield Finding("compose-command", "problem", what, "nobody steps down after a kernel fault", do)
-    elif container.first in SHELLS and not container.start.is_ours:
-        why = "a shell is the first process, which does not pass SIGTERM on: vLLM is killed when the time is over"
-        what = f"it runs {container.first}"
-        yield Finding("compose-command", "problem", what, why, f"exec safe-vllm in it, or {do}")
-    elif container.start.is_ours and container.start.subcommand not in ("serve", None):
-        what = f"it runs safe-vllm {container.start.subcommand}"
-        yield Finding("compose-command", "problem", what, "only `serve` supervises", do)
-    else:
-        yield Finding("compose-command", "ok", f"it runs {container.shown}")
+    do = "entrypoint: [safe-vllm, serve], and the words for vLLM as command"
+    yield from supervision(service.started, "compose-command", do)
+
+
+def settings(service: Service) -> Iterator[Finding]:
+    """Look at our own options."""
+    return options("compose-options", service.started.start, service.started.variables)
 
 
 def grace(service: Service) -> Iterator[Finding]:
     """Compare the time that docker gives with the one that a stop may take."""
-    given, needed = service.spec.get("stop_grace_period"), service.container.stop_s
-    limit = GRACE_S if given is None else seconds(settled(given))
-    do = f"stop_grace_period: {needed + 30:g}s"
-    if limit is None:
-        what = f"stop_grace_period {str(given)[:40]!r} is no time"
-        yield Finding("compose-grace", "problem", what, "compose refuses the file", do)
-    elif limit > needed:
-        yield Finding("compose-grace", "ok", f"stop_grace_period {limit:g} s is above the {needed:g} s of a stop")
-    else:
+    given, needed = service.spec.get("stop_grace_period"), service.started.stop_s
+    pause, is_known = service.pre_stop_s
+    limit = GRACE_S if given is None else seconds(given)
+    do, beside = f"stop_grace_period: {needed + pause + 30:g}s", f" and the {pause:g} s of pre_stop" if pause else ""
+    if is_open(given):
+        yield _untold("compose-grace", "stop_grace_period", given)
+    elif limit is None:
+        what = f"stop_grace_period {settled(given)[:40]!r} is no time"
+        yield Finding("compose-grace", "problem", what, REFUSED, do)
+    elif limit <= needed + pause:
         where = "" if given is not None else ", the default,"
-        what = f"stop_grace_period {limit:g} s{where} is not above the {needed:g} s that vLLM has to end"
+        what = f"stop_grace_period {limit:g} s{where} is not above the {needed:g} s that vLLM has to end{beside}"
         yield Finding("compose-grace", "warning", what, "requests that are still served are cut off by SIGKILL", do)
+    elif not is_known:
+        what, why = f"stop_grace_period {limit:g} s, and how long pre_stop takes cannot be seen", "it counts too"
+        yield Finding("compose-grace", "note", what, why, "compare them yourself")
+    else:
+        what = f"stop_grace_period {limit:g} s is above the {needed:g} s of a stop{beside}"
+        yield Finding("compose-grace", "ok", what)
     signal = settled(service.spec.get("stop_signal", "SIGTERM"))
-    if not {signal, f"SIG{signal}"} & STOPS:
+    if is_open(signal):
+        yield _untold("compose-grace", "stop_signal", signal)
+    elif not {signal, f"SIG{signal}"} & STOPS:
         why = "safe-vllm does not stop at it"
         yield Finding("compose-grace", "problem", f"stop_signal {signal[:40]}", why, "leave it out")
 
 
 def restart(service: Service) -> Iterator[Finding]:
     """Look whether somebody starts it again, and for how long."""
-    condition = part(service.spec, "deploy", "restart_policy", "condition")
-    policy = settled(service.spec.get("restart") or condition or "no")
+    policy, count = _restarts(service)
+    told = policy[:40] + (f":{count[:12]}" if count is not None else "")
     do = "restart: on-failure:10"
-    if policy in ("no", "none", "False"):
+    if is_open(told):
+        yield _untold("compose-restart", "restart", told)
+    elif policy in NEVER and count is None:
         why = "a launch that ended with 70 (attempts spent) or 75 (may pass by itself) stays down"
         yield Finding("compose-restart", "note", "nothing starts it again", why, do)
-    elif policy in ("always", "unless-stopped", "any", "on-failure") and condition is None:
+    elif policy not in (EVER if count is None else COUNTED) or not re.fullmatch(r"[0-9]{1,9}", count or "0"):
+        yield Finding("compose-restart", "problem", f"restart: {told} is no policy", "docker refuses it", do)
+    elif not int(count or 0):
         why = "after 69, 71 and 78 no restart helps, and docker cannot tell them apart: it is started for ever"
-        yield Finding("compose-restart", "note", f"restart: {policy}", why, do)
+        yield Finding("compose-restart", "note", f"restart: {told}", why, do)
     else:
-        yield Finding("compose-restart", "ok", f"restart: {policy}")
+        yield Finding("compose-restart", "ok", f"restart: {told}")
+
+
+def _restarts(service: Service) -> tuple[str, str | None]:
+    """Return the policy, and how often it is started at most."""
+    below = part(service.spec, "deploy", "restart_policy")
+    if service.spec.get("restart") or not isinstance(below, Mapping):
+        name, colon, count = settled(service.spec.get("restart") or "no").partition(":")
+        return name, count if colon else None
+    attempts = below.get("max_attempts")
+    return settled(below.get("condition") or "any"), None if attempts is None else settled(attempts)
+
+
+def _untold(name: str, key: str, value: object) -> Finding:
+    """Tell of a value that is not in the file."""
+    why = "it holds a variable whose value is not in the file, so it was not looked at"
+    do = "check what `docker compose config` prints: it has the values"
+    return Finding(name, "note", f"{key}: {settled(value)[:40]}", why, do)
 
 
 def shared_memory(service: Service) -> Iterator[Finding]:
     """Look at /dev/shm, through which vLLM's processes talk."""
-    given, mount = service.spec.get("shm_size"), service.mount_at(SHM)
-    why, do = "with several GPUs NCCL and vLLM's workers end with SIGBUS", "shm_size: 16gb, or ipc: host"
-    level: Level = "warning" if (service.gpus or 0) > 1 else "note"
-    if service.spec.get("ipc") == "host" or mount is not None:
-        yield Finding("compose-shm", "ok", f"{SHM} is that of the host" if mount is None else f"{SHM} is mounted")
+    given, shared = service.spec.get("shm_size"), settled(service.spec.get("ipc") or "")
+    mount = next((each for each in service.mounts if each.target == SHM), None)
+    if mount is not None:
+        yield from _mounted(mount, service)
+    elif shared == "host":
+        yield Finding("compose-shm", "ok", f"{SHM} is that of the host")
+    elif shared.startswith(("service:", "container:")):
+        why = "its size is said there, and was not looked at"
+        yield Finding("compose-shm", "note", f"{SHM} is that of {shared[:40]}", why, "give it some GiB there")
     elif given is None:
-        yield Finding("compose-shm", level, f"{SHM} has 64 MiB, the default", why, do)
-    elif (limit := size(given)) is not None and limit < GIB:
-        yield Finding("compose-shm", level, f"shm_size: {settled(given)}", why, do)
+        yield _small(service, f"{SHM} has 64 MiB, the default")
+    elif is_open(given):
+        yield _untold("compose-shm", "shm_size", given)
+    elif (limit := size(given)) is None:
+        yield Finding("compose-shm", "problem", f"shm_size {settled(given)[:40]!r} is no size", REFUSED, ENOUGH)
+    elif limit < GIB:
+        yield _small(service, f"shm_size: {settled(given)}")
     else:
-        yield Finding("compose-shm", "ok", f"{SHM} has {settled(given)[:40]}")
+        yield Finding("compose-shm", "ok", f"{SHM} has {settled(given)}")
+
+
+def _mounted(mount: Mount, service: Service) -> Iterator[Finding]:
+    if mount.is_locked:
+        yield Finding("compose-shm", "problem", f"{SHM} cannot be written", "vLLM's processes talk through it", ENOUGH)
+    elif mount.size is not None and mount.size < GIB:
+        yield _small(service, f"{SHM} is a tmpfs of less than a GiB")
+    else:
+        yield Finding("compose-shm", "ok", f"{SHM} is mounted")
+
+
+def _small(service: Service, what: str) -> Finding:
+    level: Level = "warning" if (service.gpus or 0) > 1 else "note"
+    why = "with several GPUs NCCL and vLLM's workers end with SIGBUS"
+    return Finding("compose-shm", level, what, why, ENOUGH)
 
 
 def writable(service: Service) -> Iterator[Finding]:
     """Look for places that are written to and cannot be, and for state that goes with the container."""
-    variables = service.container.variables
-    wanted = {name: variables[name] for name in CACHES if name in variables} | {"temporary files": TEMPORARY}
+    variables = service.started.variables
+    wanted = {name: variables[name] for name in CACHES if name in variables and not is_open(variables[name])}
+    wanted["temporary files"] = TEMPORARY
     mounts = {name: service.mount_at(place) for name, place in wanted.items()}
     lost = [f"{name} ({wanted[name]})" for name, mount in mounts.items() if mount is None or mount.is_locked]
     if service.spec.get("read_only") is True and lost:
@@ -118,11 +171,16 @@ def writable(service: Service) -> Iterator[Finding]:
 
 
 def _state(service: Service) -> Iterator[Finding]:
-    place = service.container.option("--state-dir") or STATE
-    mount, do = (
-        service.mount_at(place),
-        f"mount a volume there, and set SAFE_VLLM_STATE_DIR={place} if the image does not",
-    )
+    started = service.started
+    place = started.option("--state-dir") or (STATE if started.is_our_image else None)
+    if place is None:
+        yield state_not_named("compose-state")
+        return
+    if is_open(place):
+        yield _untold("compose-state", "SAFE_VLLM_STATE_DIR", place)
+        return
+    mount = service.mount_at(place)
+    do = f"mount a volume there, and set SAFE_VLLM_STATE_DIR={place} if the image does not"
     if mount is None or mount.is_locked:
         why = "what broke is forgotten with each container, and the next one breaks in the same way"
         yield Finding("compose-state", "warning", f"{place} is in no volume that can be written", why, do)
@@ -133,22 +191,6 @@ def _state(service: Service) -> Iterator[Finding]:
         yield Finding("compose-state", "ok", f"{place} outlives the container")
 
 
-def health(service: Service) -> Iterator[Finding]:
-    """Look at what the health check asks."""
-    asked = settled(part(service.spec, "healthcheck", "test") or "")
-    address = service.container.option("--status-address")
-    if ENDPOINTS.search(asked) and address is None and not service.spec.get("env_file"):
-        do = "SAFE_VLLM_STATUS_ADDRESS: 0.0.0.0:9464"
-        what = "the health check asks for /livez or /readyz, and --status-address is not given"
-        yield Finding("compose-health", "warning", what, "nothing answers there, unless the image says so", do)
-    elif "/health" in asked:
-        why = "it is red while the model loads and while it steps down; Swarm and autoheal end what is unhealthy"
-        do = "ask for /readyz of --status-address, or /livez where the unhealthy are ended"
-        yield Finding("compose-health", "note", "the health check asks for vLLM's /health", why, do)
-    elif asked:
-        yield Finding("compose-health", "ok", "the health check asks for what safe-vllm answers")
-
-
 def gpus(service: Service) -> Iterator[Finding]:
     """Look whether it is given any GPU."""
     if service.gpus is None and not service.spec.get("devices"):
@@ -156,28 +198,24 @@ def gpus(service: Service) -> Iterator[Finding]:
         yield Finding("compose-gpus", "note", "it is given no GPU", why, "gpus: all, or devices below deploy")
 
 
-def secrets(service: Service) -> Iterator[Finding]:
+def keys(service: Service) -> Iterator[Finding]:
     """Look for keys where everybody who may read the file can read them."""
-    container = service.container
-    names = [name for name, value in container.variables.items() if NAME.fullmatch(name) and value and "$" not in value]
-    words = container.words
-    flags = [word for word, shown in zip(words, hide(words), strict=True) if word != shown and "$" not in word]
-    if names or flags:
-        told = ", ".join([*names, *(["a flag"] if flags else [])])
-        do = "name the variable without a value: compose takes it from your environment, or from .env"
-        yield Finding("compose-secrets", "warning", f"{told} has its value in the file", "files are read by many", do)
+    do = "name the variable without a value; what `docker compose config` filled in it leaves with --no-interpolate"
+    why = "files are read by many"
+    yield from secrets(service.started, "compose-secrets", where="file", is_from="$", why=why, do=do)
 
 
 CHECKS: tuple[ServiceCheck, ...] = (
     unseen,
     runs,
+    settings,
     health,
     grace,
     restart,
     shared_memory,
     writable,
     gpus,
-    secrets,
+    keys,
 )
 
 
@@ -185,7 +223,7 @@ def checked(where: str, document: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Return what all checks find in a compose file, in their order."""
     found = services(document)
     if not found:
-        why = "no service in it runs safe-vllm or vLLM, as far as its command, image and variables tell"
+        why = "no service in it runs safe-vllm or vLLM, as far as its command and image tell"
         do = "entrypoint: [safe-vllm, serve], or name the file with the service"
         return (Finding("compose-command", "problem", f"nothing in {where} runs vLLM", why, do),)
     return tuple(_told(finding, each) for each in found for check in CHECKS for finding in check(each))

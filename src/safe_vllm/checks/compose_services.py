@@ -10,13 +10,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safe_vllm.checks.manifest_pods import Container
 from safe_vllm.checks.manifest_sources import dicts, part
+from safe_vllm.checks.shell import pause_s
+from safe_vllm.checks.started import Started
 from safe_vllm.checks.unit_text import split
 
 DEFAULT = re.compile(r"\$\{\w+:?-([^{}]*)\}")
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\Z", re.IGNORECASE)
-POWERS = "kmgt"
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)i?b?\Z", re.IGNORECASE)
+POWERS = "kmgtp"
+SPAN = re.compile(r"(\d+(?:\.\d+)?)(us|µs|ms|ns|s|m|h|d|w)")
+SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "w": 604_800.0,
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,12 @@ class Mount:
     is_locked: bool = False
     options: str = ""
 
+    @property
+    def size(self) -> float | None:
+        """How much a tmpfs may hold, in bytes; ``None``: nobody says."""
+        told = (option.removeprefix("size=") for option in self.options.split(",") if option.startswith("size="))
+        return size(next(told, ""))
+
 
 @dataclass(frozen=True)
 class Service:
@@ -35,14 +54,20 @@ class Service:
 
     where: str
     spec: Mapping[str, Any]
-    container: Container
-    """Its command and variables, to be judged as those of any container."""
+    started: Started
+    """Its command and variables."""
     mounts: tuple[Mount, ...]
 
     def mount_at(self, place: str) -> Mount | None:
         """Return the mount that holds a place."""
         found = [each for each in self.mounts if place == each.target or place.startswith(f"{each.target}/")]
         return max(found, key=lambda each: len(each.target), default=None)
+
+    @property
+    def pre_stop_s(self) -> tuple[float, bool]:
+        """How long the hooks before a stop take, and whether all of it can be seen."""
+        spans = [pause_s(_words(each.get("command"))) for each in dicts(self.spec.get("pre_stop"))]
+        return sum(span for span, _ in spans), all(is_known for _, is_known in spans)
 
     @property
     def gpus(self) -> float | None:
@@ -64,7 +89,7 @@ def is_compose(document: object) -> bool:
 def services(document: Mapping[str, Any]) -> tuple[Service, ...]:
     """Return the services that run vLLM, under safe-vllm or not."""
     found = [_service(str(name), spec) for name, spec in document["services"].items() if isinstance(spec, Mapping)]
-    return tuple(each for each in found if each.container.is_ours or each.container.is_theirs)
+    return tuple(each for each in found if each.started.is_ours or each.started.is_theirs)
 
 
 def size(quantity: object) -> float | None:
@@ -73,16 +98,33 @@ def size(quantity: object) -> float | None:
     return float(found[1]) * 1024.0 ** (POWERS.find(found[2].lower()) + 1 if found[2] else 0) if found else None
 
 
+def seconds(span: object) -> float | None:
+    """Return a span of time in seconds; ``None``: compose knows no such one, as without a unit."""
+    text = settled(span)
+    if text == "0":
+        return 0.0
+    parts = SPAN.findall(text)
+    return None if not parts or SPAN.sub("", text) else sum(float(count) * SECONDS[unit] for count, unit in parts)
+
+
+def is_open(value: object) -> bool:
+    """Return whether a variable stands in it whose value is not in the file."""
+    return "$" in settled(value)
+
+
 def settled(value: object) -> str:
     """Return a value with what compose takes where a variable is not set."""
-    return DEFAULT.sub(lambda use: use[1], str(value)).replace("$$", "$")
+    text = str(value)
+    while (outer := DEFAULT.sub(lambda use: use[1], text)) != text:  # from the innermost default outwards
+        text = outer
+    return text.replace("$$", "$")
 
 
 def _service(name: str, spec: Mapping[str, Any]) -> Service:
     words = (*_words(spec.get("entrypoint")), *_words(spec.get("command")))
-    shape = {"image": spec.get("image"), "command": spec.get("entrypoint")}
-    container = Container(f"service {name}", {}, shape, words, dict(_variables(spec)))
-    return Service(container.where, spec, container, tuple(_mounts(spec)))
+    has_command, image = bool(spec.get("entrypoint")), settled(spec.get("image") or "")
+    started = Started(image, words, has_command=has_command, variables=dict(_variables(spec)))
+    return Service(f"service {name}", spec, started, tuple(_mounts(spec)))
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -104,11 +146,12 @@ def _mounts(spec: Mapping[str, Any]) -> Iterator[Mount]:
     temporary, volumes = spec.get("tmpfs"), spec.get("volumes")
     for line in temporary if isinstance(temporary, list) else [temporary] if temporary else []:
         target, _, options = settled(line).partition(":")
-        yield Mount(_bare(target), is_tmpfs=True, options=options)
+        yield Mount(_bare(target), is_tmpfs=True, is_locked="ro" in options.split(","), options=options)
     for each in volumes if isinstance(volumes, list) else ():
         if isinstance(each, Mapping):
             is_locked, is_tmpfs = each.get("read_only") is True, each.get("type") == "tmpfs"
-            yield Mount(_bare(settled(each.get("target"))), is_tmpfs, is_locked, "exec")
+            options = f"size={settled(part(each, 'tmpfs', 'size') or '')}"
+            yield Mount(_bare(settled(each.get("target"))), is_tmpfs, is_locked, options)
         else:
             parts = settled(each).split(":")
             target = parts[1] if len(parts) > 1 else parts[0]

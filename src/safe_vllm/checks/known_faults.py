@@ -33,6 +33,12 @@ def known_faults(case: Case) -> Iterator[Finding]:
         yield Finding("known-faults", "ok", "none for this machine" if not case.words else "none for this command")
 
 
+def remembered(case: Case) -> Iterator[Finding]:
+    """Tell why nothing, or nothing new, is remembered of launches."""
+    why, do = "a launch then does not know what broke and what held before it", "see to it, or give another --state-dir"
+    yield from (Finding("remembered", "note", problem, why, do) for problem in case.not_remembered)
+
+
 def _of_plan(case: Case) -> Finding | None:
     """Return what the settings that were asked for are known for, and whether a launch would start with them."""
     if case.plan is None or case.scene is None:
@@ -42,6 +48,10 @@ def _of_plan(case: Case) -> Finding | None:
     if met := _met(first, case):
         kind = " or ".join(met.moe_backends) or "settings"
         what = f"a launch starts at {first.name}, with {kind} known here for: {met.fault} ({short(met.link)})"
+        held = case.remembered.held
+        if held and held.rung == first.name:
+            why = f"{first.name} held here before, so that fault may not come"
+            return Finding("known-faults", "note", what, why, f"nothing while it holds; {_fixed(met)}")
         why = f"{_why_not_avoided(plan, met)}; so it may load the whole model and then meet that fault"
         return Finding("known-faults", "warning", what, why, f"let it start at {met.start_at}, or {_fixed(met)}")
     if avoided := _met(plan.ladder.rungs[0], case):

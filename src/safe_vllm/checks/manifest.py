@@ -9,14 +9,13 @@ from safe_vllm.checks import manifest_probes, manifest_unseen
 from safe_vllm.checks.finding import Finding, Level
 from safe_vllm.checks.manifest_pods import Container, all_objects, containers, number, size
 from safe_vllm.checks.manifest_sources import CACHES, CLAIM, dicts, name_of, part
-from safe_vllm.checks.unit_command import SHELLS
+from safe_vllm.checks.options import options
+from safe_vllm.checks.shell import pause_s
+from safe_vllm.checks.started import SHM, TEMPORARY, secrets, state_not_named, supervision
 from safe_vllm.machine.condition import GIB
-from safe_vllm.plan.secrets import NAME, hide
 
 GRACE_S = 30.0
 """What Kubernetes gives where nothing is said."""
-SHM = "/dev/shm"
-TEMPORARY = "/tmp"
 SHOWN = 5
 """Names of objects that are told."""
 
@@ -26,39 +25,42 @@ ManifestCheck = Callable[[Container], Iterator[Finding]]
 def runs(container: Container) -> Iterator[Finding]:
     """Tell whether safe-vllm is the first process."""
     do = "command: [safe-vllm, serve], and the words for vLLM as args"
-    if not container.is_ours:
-        what = f"it runs {container.shown}"
-        yield Finding("manifest-command", "problem", what, "nobody steps down after a kernel fault", do)
-    elif container.first in SHELLS and not container.start.is_ours:
-        why = "a shell is the first process, which does not pass SIGTERM on: vLLM is killed when the time is over"
-        yield Finding(
-            "manifest-command", "problem", f"it runs {container.first}", why, f"exec safe-vllm in it, or {do}"
-        )
-    elif container.start.is_ours and container.start.subcommand not in ("serve", None):
-        what = f"it runs safe-vllm {container.start.subcommand}"
-        yield Finding("manifest-command", "problem", what, "only `serve` supervises", do)
-    else:
-        yield Finding("manifest-command", "ok", f"it runs {container.shown}")
+    yield from supervision(container.started, "manifest-command", do)
+
+
+def settings(container: Container) -> Iterator[Finding]:
+    """Look at our own options, also those in ConfigMaps that were given."""
+    return options("manifest-options", container.started.start, container.started.variables)
 
 
 def grace(container: Container) -> Iterator[Finding]:
     """Compare the time that Kubernetes gives with the one that a stop may take."""
     given = container.pod.get("terminationGracePeriodSeconds")
     limit = number(given, GRACE_S)
-    pause, needed = _pre_stop_s(container), container.stop_s
+    (pause, is_known), needed = _pre_stop_s(container), container.started.stop_s
     beside = f" and the {pause:g} s of preStop" if pause else ""
-    if limit > needed + pause:
+    if limit <= needed + pause:
+        where = "" if given is not None else ", the default,"
+        what = f"terminationGracePeriodSeconds {limit:g}{where} is not above the {needed:g} s that vLLM has to end"
+        why = "requests that are still served are cut off by SIGKILL"
+        do = f"terminationGracePeriodSeconds: {needed + pause + 30:g}"
+        yield Finding("manifest-grace", "warning", what + beside, why, do)
+    elif not is_known:
+        what = f"terminationGracePeriodSeconds {limit:g}, and how long preStop takes cannot be seen"
+        why = f"it counts too, beside the {needed:g} s that vLLM has to end"
+        yield Finding("manifest-grace", "note", what, why, "compare them yourself, or let preStop sleep alone")
+    else:
         what = f"terminationGracePeriodSeconds {limit:g} is above the {needed:g} s that vLLM has to end{beside}"
         yield Finding("manifest-grace", "ok", what)
-        return
-    where = "" if given is not None else ", the default,"
-    what = f"terminationGracePeriodSeconds {limit:g}{where} is not above the {needed:g} s that vLLM has to end{beside}"
-    why = "requests that are still served are cut off by SIGKILL"
-    yield Finding("manifest-grace", "warning", what, why, f"terminationGracePeriodSeconds: {needed + pause + 30:g}")
 
 
-def _pre_stop_s(container: Container) -> float:
-    return number(part(container.spec, "lifecycle", "preStop", "sleep", "seconds"), 0.0)
+def _pre_stop_s(container: Container) -> tuple[float, bool]:
+    """Return how long preStop takes, and whether all of it can be seen."""
+    hook = part(container.spec, "lifecycle", "preStop")
+    words = part(hook, "exec", "command")
+    if isinstance(words, list):
+        return pause_s([str(word) for word in words])
+    return number(part(hook, "sleep", "seconds"), 0.0), True
 
 
 def shared_memory(container: Container) -> Iterator[Finding]:
@@ -99,7 +101,7 @@ def restart(container: Container) -> Iterator[Finding]:
 def writable(container: Container) -> Iterator[Finding]:
     """Look for places that are written to and cannot be, and for state that goes with the container."""
     is_locked = part(container.spec, "securityContext", "readOnlyRootFilesystem") is True
-    variables = container.variables
+    variables = container.started.variables
     wanted = {name: variables[name] for name in CACHES if name in variables}
     wanted |= {"temporary files": TEMPORARY}
     lost = [f"{name} ({place})" for name, place in wanted.items() if _volume_at(container, place) is None]
@@ -113,12 +115,11 @@ def writable(container: Container) -> Iterator[Finding]:
 
 
 def _state(container: Container) -> Iterator[Finding]:
-    place = container.option("--state-dir")
+    place = container.started.option("--state-dir")
     volume = _volume_at(container, place) if place else None
     do = "mount a volume, and set SAFE_VLLM_STATE_DIR to a directory in it"
     if not place:
-        why = "where the image does not say it either, what broke is forgotten with each container"
-        yield Finding("manifest-state", "note", "SAFE_VLLM_STATE_DIR is not set", why, do)
+        yield state_not_named("manifest-state")
     elif volume is None:
         why = "what broke is forgotten with each container, and the next one breaks in the same way"
         yield Finding("manifest-state", "warning", f"{place} is in no volume that can be written", why, do)
@@ -166,21 +167,10 @@ def links(container: Container) -> Iterator[Finding]:
         yield Finding("manifest-links", "note", "enableServiceLinks is not false", why, "enableServiceLinks: false")
 
 
-def secrets(container: Container) -> Iterator[Finding]:
+def keys(container: Container) -> Iterator[Finding]:
     """Look for keys where everybody who may read the manifest can read them."""
-    names = [name for name, value in container.variables.items() if NAME.fullmatch(name) and "$(" not in value]
-    words = container.words
-    flags = [word for word, shown in zip(words, hide(words), strict=True) if word != shown and "$(" not in word]
-    if names or flags:
-        told = ", ".join([*names, *(["a flag"] if flags else [])])
-        why = "manifests and command lines are read by many"
-        yield Finding(
-            "manifest-secrets",
-            "warning",
-            f"{told} has its value in the manifest",
-            why,
-            "take it from a Secret: valueFrom, secretKeyRef",
-        )
+    why, do = "manifests and command lines are read by many", "take it from a Secret: valueFrom, secretKeyRef"
+    yield from secrets(container.started, "manifest-secrets", where="manifest", is_from="$(", why=why, do=do)
 
 
 def texts(container: Container) -> Iterator[Finding]:
@@ -190,10 +180,19 @@ def texts(container: Container) -> Iterator[Finding]:
         words = container.spec.get(key)
         wrong += [f"{key} {word}" for word in (words if isinstance(words, list) else []) if _is_no_text(word)]
         wrong += [key] if words is not None and not isinstance(words, list) else []
+    wrong += [f"{each} of {name}" for name, keys in _no_texts(container) for each in keys]
     if wrong:
         why = "Kubernetes takes nothing but text there, and refuses the manifest"
-        do = "quote numbers, true and false; write command and args as lists"
+        do = "quote numbers, true, yes, on and their opposites; write command and args as lists"
         yield Finding("manifest-values", "problem", f"no text: {', '.join(wrong)}", why, do)
+
+
+def _no_texts(container: Container) -> Iterator[tuple[str, list[str]]]:
+    """Yield the objects that the container takes variables from, each with its keys that hold no text."""
+    for name in dict.fromkeys(each.name for each in container.references if each.variable is not None):
+        data = part(container.objects.get(name), "data")
+        if isinstance(data, Mapping):
+            yield name, [str(key) for key, value in data.items() if _is_no_text(value)]
 
 
 def _is_no_text(value: object) -> bool:
@@ -203,13 +202,14 @@ def _is_no_text(value: object) -> bool:
 CHECKS: tuple[ManifestCheck, ...] = (
     *manifest_unseen.CHECKS,
     runs,
+    settings,
     *manifest_probes.CHECKS,
     grace,
     restart,
     shared_memory,
     writable,
     links,
-    secrets,
+    keys,
     texts,
 )
 
@@ -220,7 +220,7 @@ def checked(documents: Sequence[object]) -> tuple[Finding, ...]:
     if not found:
         names = [name_of(each) for each in all_objects(documents)]
         shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-        why = f"no container in {shown or 'it'} runs safe-vllm or vLLM, as far as its command, image and variables tell"
+        why = f"no container in {shown or 'it'} runs safe-vllm or vLLM, as far as its command and image tell"
         do = "command: [safe-vllm, serve], or name the file with the pod"
         return (Finding("manifest-command", "problem", "nothing in it runs vLLM", why, do),)
     return tuple(_told(finding, each) for each in found for check in CHECKS for finding in check(each))

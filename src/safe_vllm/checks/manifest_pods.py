@@ -6,7 +6,6 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,15 +20,8 @@ from safe_vllm.checks.manifest_sources import (
     references,
     variables,
 )
-from safe_vllm.checks.unit_command import SHELLS, Start, start_of, stop_s
-from safe_vllm.checks.unit_text import Unit
-from safe_vllm.plan.secrets import hide
+from safe_vllm.checks.started import Started
 
-OURS = re.compile(r"safe[-_]vllm")
-THEIRS = re.compile(r"(?<![-\w])vllm(?![-\w])")
-OTHERS = ("bench", "run-batch", "collect-env", "chat", "complete")
-"""Subcommands of vLLM's that serve nobody."""
-THEIR_IMAGE = re.compile(r"(?:^|/)vllm(?:-(?:openai|cpu|rocm|xpu|tpu|hpu|gpu|dev)[-\w]*)?(?=[:@]|\Z)")
 CONTAINERS = "containers"
 PORT = re.compile(r".*:(\d{1,5})\Z")
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)\Z")
@@ -48,6 +40,11 @@ class Probe:
     period_s: float
     threshold: int
     timeout_s: float
+    is_command: bool = False
+    """It runs in the container, where 127.0.0.1 is the container's own."""
+    scheme: str = "HTTP"
+    host: str | None = None
+    """Who is asked instead of the pod."""
 
     @property
     def patience_s(self) -> float:
@@ -68,10 +65,8 @@ class Container:
     """The object and the container, for messages."""
     pod: Mapping[str, Any]
     spec: Mapping[str, Any]
-    words: tuple[str, ...]
-    """What it runs, as far as the manifest says."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Those whose values are known, also by a ConfigMap that was given."""
+    started: Started
+    """Its command, with the variables whose values are known, also by a ConfigMap that was given."""
     references: tuple[Reference, ...] = ()
     """What it takes from other objects."""
     objects: Objects = field(default_factory=dict)
@@ -82,90 +77,22 @@ class Container:
         """Whether no variable that counts comes from an object that was not given."""
         return all(each.name in self.objects for each in self.references if each.matters and each.variable is not None)
 
-    @property
-    def start(self) -> Start:
-        """The command taken apart."""
-        return start_of(self._as_unit)
-
-    @property
-    def first(self) -> str:
-        """The name of what becomes the first process; empty: the image says it."""
-        return self.words[0].rpartition("/")[2] if self.words else ""
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether safe-vllm runs in it, by its command, else by the name of its image, or variables for it."""
-        if any(map(OURS.search, self.words)):
-            return True
-        is_vllm_alone = self.has_command and any(map(THEIRS.search, self.words))
-        return not is_vllm_alone and self._is_named_ours
-
-    @property
-    def _is_named_ours(self) -> bool:
-        is_ours = OURS.search(str(self.spec.get("image", ""))) is not None
-        return is_ours or any(name.startswith("SAFE_VLLM_") for name in self.variables)
-
-    @property
-    def is_theirs(self) -> bool:
-        """Whether vLLM runs in it, by its command or, where it has none, by the name of its image."""
-        is_by_image = not self.has_command and THEIR_IMAGE.search(str(self.spec.get("image")))
-        return bool(is_by_image) or (any(map(THEIRS.search, self.words)) and not set(OTHERS) & set(self.words))
-
-    @property
-    def has_command(self) -> bool:
-        """Whether the words stand in place of what the image would start."""
-        return bool(self.spec.get("command") or self.spec.get("entrypoint"))
-
-    @property
-    def shown(self) -> str:
-        """What it runs, for messages."""
-        image = str(self.spec.get("image") or "what its image says")
-        return " ".join([*([] if self.has_command else [image]), *hide(self.words)])
-
-    @property
-    def stop_s(self) -> float:
-        """How long a stop may take."""
-        return stop_s(self._as_unit)
-
-    @property
-    def _as_unit(self) -> Unit:
-        """The command and the variables, as a systemd unit would hold them; a shell's script is its last word."""
-        words = self.words
-        if not self.has_command and self._is_named_ours:  # what its image starts goes before
-            words = ("safe-vllm", "serve", *words)
-        if self.first in SHELLS:
-            script = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), len(words)) + 1
-            words = words[: script + 1]
-        pairs = [("Environment", shlex.quote(f"{name}={value}")) for name, value in self.variables.items()]
-        return Unit((("ExecStart", shlex.join(words)), *pairs))
-
-    def option(self, name: str) -> str | None:
-        """Return the value of one of our options, from the command line or its variable."""
-        options = self.start.options
-        for at, word in enumerate(options):
-            flag, equals, value = word.partition("=")
-            if flag == name and (equals or at + 1 < len(options)):
-                return value if equals else options[at + 1]
-        return self.variables.get("SAFE_VLLM_" + name.removeprefix("--").replace("-", "_").upper())
-
-    def number(self, name: str) -> float | None:
-        """Return the value of one of our options that takes a number."""
-        value = self.option(name) or ""
-        return float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else None
-
     def probe(self, name: str) -> Probe | None:
         """Return ``startupProbe``, ``readinessProbe`` or ``livenessProbe``."""
         found = self.spec.get(name)
         if not isinstance(found, Mapping):
             return None
-        command = part(found, "exec", "command")
-        asked = (
-            part(found, "httpGet", "path") if "httpGet" in found else next(iter(ENDPOINTS.findall(str(command))), None)
-        )
-        path = str(asked).partition("?")[0] if asked else "/" if "httpGet" in found else None
         numbers = (number(found.get(key), default) for key, default in PROBE_DEFAULTS)
         delay, period, threshold, timeout = numbers
-        return Probe(name, path, self._port(found), delay, period, int(threshold), timeout)
+        times = (delay, period, int(threshold), timeout)
+        if "httpGet" not in found:
+            asked = _words(part(found, "exec", "command"))
+            path = next(iter(ENDPOINTS.findall(asked)), None)
+            port = next(iter(ports_asked(asked)), None) if asked else self._port(found)
+            return Probe(name, path, port, *times, is_command=bool(asked))
+        path = str(part(found, "httpGet", "path") or "/").partition("?")[0]
+        scheme, host = part(found, "httpGet", "scheme"), part(found, "httpGet", "host")
+        return Probe(name, path, self._port(found), *times, scheme=str(scheme or "HTTP"), host=str(host or "") or None)
 
     def _port(self, probe: Mapping[str, Any]) -> int | str | None:
         asked = next((port for key in HANDLERS if (port := part(probe, key, "port")) is not None), None)
@@ -174,6 +101,8 @@ class Container:
         return None if asked is None else int(found) if re.fullmatch(r"\d{1,5}", found) else found
 
 
+ASKED_AT = re.compile(r"(?:(https?)://)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(\d{1,5}))?(?:/livez|/readyz)")
+DEFAULT_PORTS = {"http": "80", "https": "443"}
 LARGEST = 1e9
 PROBE_DEFAULTS = (("initialDelaySeconds", 0), ("periodSeconds", 10), ("failureThreshold", 3), ("timeoutSeconds", 1))
 ENDPOINTS = re.compile(r"/livez|/readyz")
@@ -182,14 +111,38 @@ HANDLERS = ("httpGet", "tcpSocket", "grpc")
 
 def containers(documents: Sequence[object]) -> tuple[Container, ...]:
     """Return the containers that run vLLM, under safe-vllm or not."""
-    objects = {name_of(each): each for each in all_objects(documents)}
-    found = [
-        _container(f"{name_of(each)}, container {spec.get('name', '?')}", pod, spec, objects)
-        for each in all_objects(documents)
-        for pod in _pods(each)
-        for spec in dicts(pod.get(CONTAINERS))
-    ]
-    return tuple(each for each in found if each.is_ours or each.is_theirs)
+    objects = tuple(all_objects(documents))
+    seen: dict[str, Objects] = {}
+    found = []
+    for each in objects:
+        for pod in _pods(each):
+            namespace = _namespace(each)
+            if namespace not in seen:
+                seen[namespace] = _seen_from(namespace, objects)
+            where = name_of(each)
+            found += [_container(where, pod, spec, seen[namespace]) for spec in dicts(pod.get(CONTAINERS))]
+    return tuple(each for each in found if each.started.is_ours or each.started.is_theirs)
+
+
+def _namespace(each: Mapping[str, Any]) -> str:
+    return str(part(each, "metadata", "namespace") or "")
+
+
+def _seen_from(namespace: str, objects: Sequence[Mapping[str, Any]]) -> Objects:
+    """Return the objects that a pod in a namespace can use, by their names; one that names none may be in any."""
+    near = [each for each in objects if not namespace or _namespace(each) in ("", namespace)]
+    return {name_of(each): each for each in sorted(near, key=lambda each: _namespace(each) == namespace)}
+
+
+def ports_asked(command: str) -> set[int]:
+    """Return the ports of the addresses in a command; empty where one of them is not understood."""
+    found = [use[2] or DEFAULT_PORTS.get(use[1] or "") for use in ASKED_AT.finditer(command)]
+    is_all = len(found) == len(ENDPOINTS.findall(command)) and None not in found
+    return {int(port) for port in found if port} if is_all else set()
+
+
+def _words(command: object) -> str:
+    return " ".join(map(str, command)) if isinstance(command, list) else ""
 
 
 def number(value: object, default: float) -> float:
@@ -225,8 +178,9 @@ def _pods(value: object) -> Iterator[Mapping[str, Any]]:
             yield from _pods(inner)
 
 
-def _container(where: str, pod: Mapping[str, Any], spec: Mapping[str, Any], objects: Objects) -> Container:
+def _container(owner: str, pod: Mapping[str, Any], spec: Mapping[str, Any], objects: Objects) -> Container:
     lists = [spec[key] for key in ("command", "args") if isinstance(spec.get(key), list)]
-    known = variables(spec, objects)
+    where, known = f"{owner}, container {spec.get('name', '?')}", variables(spec, objects)
     words = tuple(expanded(str(word), known) for each in lists for word in each)
-    return Container(where, pod, spec, words, known, references(spec, pod), objects)
+    started = Started(str(spec.get("image") or ""), words, has_command=bool(spec.get("command")), variables=known)
+    return Container(where, pod, spec, started, references(spec, pod), objects)

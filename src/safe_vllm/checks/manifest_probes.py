@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.manifest_pods import PORT, Container, Probe
+from safe_vllm.checks.options import is_refused_address
 from safe_vllm.plan.intent import MAX_PAUSE_S, Limits
 from safe_vllm.plan.ladder import RUNG_NAMES
 
@@ -25,18 +26,24 @@ ON_STATUS = "httpGet with path /livez and the port of --status-address"
 def ladder_s(container: Container) -> float:
     """Return how long a launch may take until its last rung is ready, in seconds."""
     limits = Limits()
-    rungs = int(min(len(RUNG_NAMES), container.number("--max-attempts") or limits.max_attempts))
-    first = container.number("--backoff")
+    rungs = int(min(len(RUNG_NAMES), container.started.number("--max-attempts") or limits.max_attempts))
+    first = container.started.number("--backoff")
     pause = limits.backoff_s if first is None else first
     pauses = sum(min(MAX_PAUSE_S, pause * 2.0**step) for step in range(rungs - 1))
-    return rungs * (container.number("--start-timeout") or ONE_START_S) + pauses
+    return rungs * (container.started.number("--start-timeout") or ONE_START_S) + pauses
 
 
 def status(container: Container) -> Iterator[Finding]:
     """Look whether the status server is on, and where the probes look for it."""
-    address = container.option("--status-address")
+    address = container.started.option("--status-address")
     probes = [found for name in NAMES if (found := container.probe(name)) and found.path in (LIVEZ, READYZ)]
     port = PORT.match(address or "")
+    if secure := next((probe for probe in probes if probe.scheme == "HTTPS"), None):
+        what, why = f"{secure.name} asks for {secure.asks} with scheme HTTPS", "the status server speaks plain HTTP"
+        yield Finding("manifest-status", "problem", what, why, "leave the scheme out")
+        return
+    if is_refused_address(address or ""):
+        return
     if address is None and not (container.is_all_known and probes):
         return
     if address is None:
@@ -45,7 +52,7 @@ def status(container: Container) -> Iterator[Finding]:
             "manifest-status", "problem", what, why, "SAFE_VLLM_STATUS_ADDRESS=0.0.0.0:9464, or the image sets it"
         )
         return
-    if probes and address.startswith(LOCAL):
+    if address.startswith(LOCAL) and any(not probe.is_command and probe.host is None for probe in probes):
         why = "probes come from the node to the address of the pod, where nothing listens"
         yield Finding(
             "manifest-status",
@@ -118,7 +125,11 @@ def readiness(container: Container) -> Iterator[Finding]:
     """Look at when a pod gets requests."""
     probe = container.probe("readinessProbe")
     do = "httpGet with path /readyz and the port of --status-address"
-    if probe is None:
+    if not container.started.has_api:
+        if probe is not None:
+            why = "a member without an API of its own never says that it is ready"
+            yield Finding("manifest-readiness", "warning", "there is a readinessProbe beside --headless", why, NONE)
+    elif probe is None:
         why = "requests are sent to it while the model loads, and while it steps down"
         yield Finding("manifest-readiness", "warning", "there is no readinessProbe", why, do)
     elif probe.path == LIVEZ:
@@ -131,6 +142,7 @@ def readiness(container: Container) -> Iterator[Finding]:
         yield Finding("manifest-readiness", "ok", "readinessProbe asks for /readyz: green after a real completion")
 
 
+NONE = "leave it out: livenessProbe is enough"
 NAMES = ("startupProbe", "readinessProbe", "livenessProbe")
 KILLS = "stepping down takes as long as loading again, and a container that is killed in between throws it away"
 CHECKS = (status, startup, liveness, readiness)

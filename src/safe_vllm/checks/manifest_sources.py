@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from safe_vllm.plan.intent import PREFIX
 from safe_vllm.plan.secrets import NAME
 
 Objects = Mapping[str, Mapping[str, Any]]
 """What was given, by kind and name, as in ``ConfigMap/options``."""
 MAP, SECRET, CLAIM = "ConfigMap", "Secret", "PersistentVolumeClaim"
-OURS = "SAFE_VLLM_"
 CACHES = ("HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "VLLM_CACHE_ROOT")
 USED = re.compile(r"\$\$|\$\((\w+)\)")
 
@@ -38,7 +38,7 @@ class Reference:
     @property
     def matters(self) -> bool:
         """Whether any check would look at what it holds: not at a key for the hub, for one."""
-        return self.variable in (None, "", *CACHES) or str(self.variable).startswith(OURS)
+        return self.variable in (None, "", *CACHES) or str(self.variable).startswith(PREFIX)
 
 
 def part(value: Any, *keys: str) -> Any:
@@ -131,7 +131,7 @@ def _items(given: Mapping[str, Any] | None, field: str) -> list[tuple[object, ob
 
 
 def _is_option(name: str) -> bool:
-    return (name in CACHES or name.startswith(OURS)) and not NAME.fullmatch(name)
+    return (name in CACHES or name.startswith(PREFIX)) and not NAME.fullmatch(name)
 
 
 def _decoded(value: str) -> str:

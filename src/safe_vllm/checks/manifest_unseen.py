@@ -54,7 +54,7 @@ def _without_key(reference: Reference, container: Container) -> Iterator[Finding
 
 def config_file(container: Container) -> Iterator[Finding]:
     """Tell that a file with flags is not read."""
-    if any(word.partition("=")[0] == "--config" for word in container.start.words):
+    if any(word.partition("=")[0] == "--config" for word in container.started.start.words):
         what = "--config names a file in the container, which was not looked at"
         why = "a --shutdown-timeout in it makes a stop take longer"
         yield Finding("manifest-unseen", "note", what, why, "compare it with terminationGracePeriodSeconds yourself")

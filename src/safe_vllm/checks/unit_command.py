@@ -3,68 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from safe_vllm.checks.finding import Finding
+from safe_vllm.checks.options import options
+from safe_vllm.checks.shell import SHELLS, basename
+from safe_vllm.checks.start_words import CLIENTS, Start, start_of_words
 from safe_vllm.checks.unit_text import Unit, split
-from safe_vllm.plan.endpoint import shutdown_timeout_s, stop_limit_s
-from safe_vllm.plan.intent import Limits
 from safe_vllm.plan.secrets import NAME, hide
 
-OURS = "safe-vllm"
-MODULE = "safe_vllm"
 PREFIXES = "@-:+!|"
 """Marks before a command: https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines"""
-SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
-CLIENTS = ("docker", "podman", "nerdctl", "ctr", "sudo", "su", "runuser", "srun", "screen", "tmux", "script")
-"""What stays between systemd and the command, or has another service start it."""
-EXECS = re.compile(r"(?:^|[;&|\n]|\bthen|\bdo)\s*exec\s+(?P<command>[^;&|\n]*safe[-_]vllm[^;&|\n]*)")
-"""A script that becomes safe-vllm."""
-VALUELESS = ("--no-canary", "--observe-only", "--help", "-h", "--version")
-
-
-@dataclass(frozen=True)
-class Start:
-    """The command of a unit, taken apart."""
-
-    before: tuple[str, ...] = ()
-    """What stands before safe-vllm; all of the command where it is not there."""
-    options: tuple[str, ...] = ()
-    subcommand: str | None = None
-    words: tuple[str, ...] = ()
-    """What vLLM gets."""
-    is_ours: bool = False
 
 
 def start_of(unit: Unit) -> Start:
     """Return what ``ExecStart=`` runs."""
-    words = split((unit.value("ExecStart") or "").lstrip(PREFIXES))
-    if words and _name(words[0]) in SHELLS and (becomes := EXECS.search(words[-1])):
-        words = split(becomes["command"])
-    at = next((place for place, word in enumerate(words) if _is_ours(words, place)), None)
-    if at is None:
-        return Start(words)
-    rest = words[at + 1 :]
-    place = next((place for place in range(len(rest)) if not _is_option(rest, place)), len(rest))
-    subcommand = rest[place] if place < len(rest) else None
-    return Start(words[:at], rest[:place], subcommand, rest[place + 1 :], is_ours=True)
-
-
-def _is_ours(words: Sequence[str], at: int) -> bool:
-    name = _name(words[at])
-    return name == OURS or (name == MODULE and at > 0 and words[at - 1] == "-m")
-
-
-def _name(word: str) -> str:
-    return word.rpartition("/")[2]
-
-
-def _is_option(words: Sequence[str], at: int) -> bool:
-    """Return whether a word is one of our options, or the value of the one before it."""
-    before = words[at - 1] if at else ""
-    takes_value = before.startswith("--") and "=" not in before and before not in VALUELESS
-    return words[at].startswith("-") or (takes_value and _is_option(words, at - 1))
+    return start_of_words(split((unit.value("ExecStart") or "").lstrip(PREFIXES)))
 
 
 def is_about_vllm(unit: Unit) -> bool:
@@ -75,7 +29,7 @@ def is_about_vllm(unit: Unit) -> bool:
 def runs(unit: Unit) -> Iterator[Finding]:
     """Tell whether it is ``safe-vllm serve`` that is started, and the one whom systemd signals and hears."""
     start, commands = start_of(unit), unit.values("ExecStart")
-    first = _name(start.before[0]) if start.before else ""
+    first = basename(start.before[0]) if start.before else ""
     shown = " ".join(hide(split(commands[-1]))) if commands else ""
     do = "ExecStart=/usr/bin/env safe-vllm serve …, or the absolute path of safe-vllm"
     if not commands:
@@ -106,6 +60,9 @@ def runs(unit: Unit) -> Iterator[Finding]:
         yield Finding(
             "unit-command", "problem", "there are several ExecStart", why, "an empty ExecStart= before the last"
         )
+    elif start.stays:
+        why = f"{start.stays} stays the main process: systemd signals that one, and does not hear safe-vllm"
+        yield Finding("unit-command", "warning", f"ExecStart runs {start.stays}: {shown}", why, do)
     else:
         yield Finding("unit-command", "ok", f"runs {shown}")
 
@@ -119,6 +76,11 @@ def variables(unit: Unit) -> Iterator[Finding]:
         what = f"{', '.join(lost)} in ExecStart is set by nothing"
         why = "systemd puts nothing in its place: the words are missing"
         yield Finding("unit-command", "problem", what, why, "add Environment= or EnvironmentFile=")
+
+
+def settings(unit: Unit) -> Iterator[Finding]:
+    """Look at our own options."""
+    return options("unit-options", start_of(unit), unit.variables())
 
 
 def secrets(unit: Unit) -> Iterator[Finding]:
@@ -135,21 +97,4 @@ def secrets(unit: Unit) -> Iterator[Finding]:
 
 def stop_s(unit: Unit) -> float:
     """Return how long a stop may take, as far as the unit says."""
-    start = start_of(unit)
-    ours = _number(start.options, "--stop-timeout")
-    asked = ours if ours is not None else _float(unit.variables().get("SAFE_VLLM_STOP_TIMEOUT"))
-    own = Limits().stop_timeout_s if asked is None else asked
-    return stop_limit_s(own, shutdown_timeout_s(start.words))
-
-
-def _number(words: Sequence[str], flag: str) -> float | None:
-    found = None
-    for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == flag:
-            found = _float(value if equals else next(iter(words[place + 1 : place + 2]), None))
-    return found
-
-
-def _float(text: str | None) -> float | None:
-    return float(text) if text and re.fullmatch(r"\d+(\.\d+)?", text) else None
+    return start_of(unit).stop_s(unit.variables())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from safe_vllm.checks import unit_command, unit_surroundings
+from safe_vllm.checks import unit_command, unit_ends, unit_surroundings
 from safe_vllm.checks.finding import Finding
 from safe_vllm.checks.unit_command import stop_s
-from safe_vllm.checks.unit_text import INFINITY, Unit, read, whole
+from safe_vllm.checks.unit_spans import INFINITY
+from safe_vllm.checks.unit_text import Unit, read, whole
 from safe_vllm.early import STOP_SIGNALS
 from safe_vllm.errors import Status
 
@@ -27,6 +29,7 @@ FINAL = {
 }
 """No restart helps against these; each has the name that systemd knows for it."""
 PASSING = {Status.SPENT: "SOFTWARE", Status.PASSING: "TEMPFAIL"}
+CORRECT = "correct it; no comment can stand behind a value"
 BY_STATUS = ("on-failure", "always")
 
 UnitCheck = Callable[[Unit], Iterator[Finding]]
@@ -40,10 +43,17 @@ def is_heard(unit: Unit) -> bool:
 def lines(unit: Unit) -> Iterator[Finding]:
     """Look for lines that systemd would ignore."""
     if unit.strays:
-        more = len(unit.strays) - 1
-        told = f"{unit.strays[0][:80]!r}" + (f" and {more} more lines are no settings" if more else " is no setting")
+        first, more = f"{unit.strays[0][:80]!r}", len(unit.strays) - 1
+        others = f" and {more} other line{'s' if more > 1 else ''} are no settings"
+        told = first + (others if more else " is no setting")
         why = "systemd ignores it, and says so only in its log"
         yield Finding("unit-lines", "warning", told, why, "write NAME=VALUE below a [Section]")
+
+
+def refused(unit: Unit) -> Iterator[Finding]:
+    """Look for settings that systemd passes over: what was there before them holds, or the default."""
+    for name, why in unit.refused:
+        yield Finding("unit-lines", "warning", f"systemd ignores the line with {name}", why, CORRECT)
 
 
 def notify(unit: Unit) -> Iterator[Finding]:
@@ -172,8 +182,10 @@ def watchdog(unit: Unit) -> Iterator[Finding]:
 
 CHECKS: tuple[UnitCheck, ...] = (
     lines,
+    refused,
     unit_command.runs,
     unit_command.variables,
+    unit_command.settings,
     unit_command.secrets,
     notify,
     start_timeout,
@@ -181,12 +193,20 @@ CHECKS: tuple[UnitCheck, ...] = (
     stop_timeout,
     restart,
     watchdog,
+    *unit_ends.CHECKS,
     *unit_surroundings.CHECKS,
 )
+
+
+def checked_each(units: Sequence[tuple[str, Sequence[str]]]) -> tuple[Finding, ...]:
+    """Return what is found in each of several units; where there is but one, its name need not be told."""
+    if len(units) == 1:
+        return checked(units[0][1])
+    return tuple(replace(found, what=f"{where}: {found.what}") for where, texts in units for found in checked(texts))
 
 
 def checked(texts: Sequence[str]) -> tuple[Finding, ...]:
     """Return what all checks find in a unit file and its drop-ins, in their order."""
     unit = read(texts)
-    checks = CHECKS if unit_command.is_about_vllm(unit) else (lines, unit_command.runs)
+    checks = CHECKS if unit_command.is_about_vllm(unit) else (lines, refused, unit_command.runs)
     return tuple(finding for check in checks for finding in check(unit))

@@ -115,11 +115,9 @@ def homes(unit: Unit) -> Iterator[Finding]:
 
 def writable(unit: Unit) -> Iterator[Finding]:
     """Look for caches that lie where ProtectSystem=strict lets nothing be written."""
-    if unit.value("ProtectSystem") != "strict" and not unit.is_on("DynamicUser"):
+    if not _is_strict(unit):
         return
-    places = ["/tmp", "/var/tmp", "/dev", *unit.words("ReadWritePaths"), *unit.words("BindPaths")]
-    for setting, *roots in DIRECTORIES:
-        places += [f"{root}/{name}" for name in unit.words(setting) for root in roots]
+    places = _writable(unit)
     caches = {name: value for name, value in unit.variables().items() if name in CACHES and not _in_homes(value)}
     locked = [f"{name}={value}" for name, value in caches.items() if not _is_below(value, places)]
     if locked:
@@ -128,6 +126,19 @@ def writable(unit: Unit) -> Iterator[Finding]:
         yield Finding(
             "unit-writable", "warning", what, why, "name it in ReadWritePaths=, or move it below CacheDirectory="
         )
+
+
+def _is_strict(unit: Unit) -> bool:
+    """Return whether nothing can be written but what is named."""
+    return unit.value("ProtectSystem") == "strict" or unit.is_on("DynamicUser")
+
+
+def _writable(unit: Unit) -> list[str]:
+    """Return the places that can be written all the same."""
+    places = ["/tmp", "/var/tmp", "/dev", *unit.words("ReadWritePaths"), *unit.words("BindPaths")]
+    for setting, *roots in DIRECTORIES:
+        places += [f"{root}/{name}" for name in unit.words(setting) for root in roots]
+    return places
 
 
 def _is_below(path: str, places: Sequence[str]) -> bool:
@@ -141,13 +152,24 @@ def _in_homes(value: str) -> bool:
 
 def state(unit: Unit) -> Iterator[Finding]:
     """Look for a place to remember what broke and what held."""
-    variables, options = unit.variables(), start_of(unit).options
-    is_given = any(word.partition("=")[0] == "--state-dir" for word in options) or "SAFE_VLLM_STATE_DIR" in variables
-    if unit.values("StateDirectory"):
+    place = start_of(unit).option("--state-dir", unit.variables())
+    if place and _is_locked(place, unit):
+        why = "what broke and what held is forgotten at each restart: nothing is kept where nothing can be written"
+        do = "leave it out, with StateDirectory=safe-vllm; or name it in ReadWritePaths="
+        what = f"ProtectSystem=strict keeps the state directory {place} from being written"
+        yield Finding("unit-state", "warning", what, why, do)
+    elif unit.values("StateDirectory"):
         yield Finding("unit-state", "ok", f"StateDirectory={unit.value('StateDirectory')}")
-    elif not is_given:
+    elif place is None:
         why = "what broke and what held is forgotten at each restart, where the user has no HOME that can be written"
         yield Finding("unit-state", "warning", "there is no StateDirectory", why, "StateDirectory=safe-vllm")
+
+
+def _is_locked(place: str, unit: Unit) -> bool:
+    """Return whether it cannot be written, as far as the unit tells: of other specifiers that is not known."""
+    is_known = place.startswith(("/", *(f"{specifier}/" for _, specifier, _ in DIRECTORIES)))
+    is_hidden = _in_homes(place) and _home_of(unit) in ("yes", "tmpfs")  # told already
+    return is_known and not is_hidden and _is_strict(unit) and not _is_below(place, _writable(unit))
 
 
 def limits(unit: Unit) -> Iterator[Finding]:

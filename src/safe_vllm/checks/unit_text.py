@@ -10,20 +10,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from safe_vllm.checks.unit_settings import trouble
+from safe_vllm.checks.unit_spans import seconds
+
 COMMENTS = ("#", ";")
 TRUE = ("1", "yes", "y", "true", "t", "on")
-FALSE = ("0", "no", "n", "false", "f", "off")
-INFINITY = float("inf")
-SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµ]*)")
-SECONDS = {
-    **dict.fromkeys(("usec", "us", "µs"), 1e-6),
-    **dict.fromkeys(("msec", "ms"), 1e-3),
-    **dict.fromkeys(("", "seconds", "second", "sec", "s"), 1.0),
-    **dict.fromkeys(("minutes", "minute", "min", "m"), 60.0),
-    **dict.fromkeys(("hours", "hour", "hr", "h"), 3600.0),
-    **dict.fromkeys(("days", "day", "d"), 86_400.0),
-    **dict.fromkeys(("weeks", "week", "w"), 604_800.0),
-}
 ALIASES = {
     "StartLimitInterval": ("StartLimitIntervalSec",),
     "TimeoutSec": ("TimeoutStartSec", "TimeoutStopSec"),
@@ -41,6 +32,8 @@ class Unit:
     """Every ``NAME=VALUE``, in order."""
     strays: tuple[str, ...] = ()
     """Lines that are nothing, which systemd ignores with a word in its log."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Names of settings that it ignores in the same way, each with the reason."""
 
     def values(self, name: str) -> tuple[str, ...]:
         """Return all values that hold; an empty one takes back those before it."""
@@ -77,18 +70,26 @@ def read(texts: Sequence[str]) -> Unit:
     """Return what a unit file says together with its drop-ins, which come after it."""
     assignments: list[tuple[str, str]] = []
     strays: list[str] = []
+    refused: list[tuple[str, str]] = []
     for text in texts:
         section = ""
         for line in lines(text):
             name, equals, value = line.partition("=")
             if found := SECTION.fullmatch(line):
                 section = found[1]
+            elif section.startswith("X-"):
+                continue  # for others, as systemd leaves it
             elif equals and name.strip() and section:
                 key = name.strip()
-                assignments += [(each, value.strip()) for each in ALIASES.get(key, (key,))]
+                pairs = [(each, value.strip()) for each in ALIASES.get(key, (key,))]
+                place = "" if key in ALIASES else section  # older names may stand where they stood
+                if why := next(filter(None, (trouble(*pair, place) for pair in pairs)), None):
+                    refused.append((key, why))
+                else:
+                    assignments += pairs
             else:
                 strays.append(line)
-    return Unit(tuple(assignments), tuple(strays))
+    return Unit(tuple(assignments), tuple(strays), tuple(refused))
 
 
 def lines(text: str) -> Iterator[str]:
@@ -123,14 +124,3 @@ def split(value: str) -> tuple[str, ...]:
 def whole(text: str) -> int | None:
     """Return a whole number, of which more than twelve digits are not told apart; ``None``: it is none."""
     return int(text[:12]) if re.fullmatch(r"[0-9]+", text) else None
-
-
-def seconds(text: str) -> float | None:
-    """Return a span of time as systemd.time(7) writes them; ``None``: it is none."""
-    bare = text.strip()
-    if bare == "infinity":
-        return INFINITY
-    parts = SPAN.findall(bare)
-    if not parts or SPAN.sub("", bare).strip() or any(unit not in SECONDS for _, unit in parts):
-        return None
-    return float(sum(float(count) * SECONDS[unit] for count, unit in parts))

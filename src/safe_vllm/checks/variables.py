@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from safe_vllm.checks.case import Case
 from safe_vllm.checks.finding import Finding
 from safe_vllm.errors import nearest
-from safe_vllm.plan.intent import SWITCHED_ON
+from safe_vllm.plan.intent import is_switched_on
 
 PREFIXES = ("VLLM_", "FLASHINFER_", "TRTLLM_")
 OFF = ("", "0", "false", "no", "off")
@@ -91,7 +91,7 @@ def links(case: Case) -> Iterator[Finding]:
 
 def switches(case: Case) -> Iterator[Finding]:
     """Look for variables that change what a fault looks like, or whether we see it."""
-    if case.environment.get("SAFE_VLLM_OFF", "").lower() in SWITCHED_ON:
+    if is_switched_on(case.environment.get("SAFE_VLLM_OFF", "")):
         why = "safe-vllm serve becomes plain vLLM: no rung, no restart"
         yield Finding("switches", "warning", "SAFE_VLLM_OFF is set", why, "unset SAFE_VLLM_OFF")
     if _is_on(case, "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"):

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 import click
 
-from safe_vllm.cli.plain import Verbatim, command_words, wants_only_words
+from safe_vllm.cli.intent import intent_of
+from safe_vllm.cli.plain import Verbatim, wants_only_words
 from safe_vllm.early import let_signals_come
 from safe_vllm.errors import Status, Trouble
-from safe_vllm.plan.intent import Intent
 
 FOUND_SOMETHING = 1
 OF_FILES = ("--unit", "--manifest")
 """Ours where one of them is the first word; vLLM has no such flags."""
+
+OR_ALL = {"--unit": "", "--manifest": ", or name the directory"}
+"""What else can be said instead of many files, as a shell makes of a pattern."""
 
 
 @click.command("doctor", cls=Verbatim, short_help="Check this machine and what is installed; start nothing.")
@@ -21,9 +24,9 @@ OF_FILES = ("--unit", "--manifest")
 def doctor(ctx: click.Context) -> int:
     """Check this machine for `vllm serve ARGS…`. Ends with 1 when something needs attention.
 
-    `doctor --unit FILE` checks a systemd unit instead, with the drop-ins in FILE.d; repeat it for others. With
-    `--unit -` it reads what `systemctl cat NAME` prints. `doctor --manifest FILE` does the same with Kubernetes
-    manifests and compose files; a directory stands for the files in it. With `--manifest -` it reads what
+    `doctor --unit FILE` checks a systemd unit instead, with the drop-ins in FILE.d; repeat it for more drop-ins or
+    other units. With `--unit -` it reads what `systemctl cat NAME` prints. `doctor --manifest FILE` does the same with
+    Kubernetes manifests and compose files; a directory stands for the files in it. With `--manifest -` it reads what
     `helm template`, `kustomize build` or `docker compose config` prints.
     """
     for option in OF_FILES:
@@ -33,6 +36,8 @@ def doctor(ctx: click.Context) -> int:
             raise Trouble("--unit and --manifest are not checked together", hint=hint, status=Status.USAGE)
         if names and words:
             hint = "what runs stands in the file"
+            if not words[0].startswith("-"):
+                hint = f"give each file its own {option}{OR_ALL[option]}; {hint}"
             raise Trouble(f"{option} takes no words for vLLM beside it: {words[0]}", hint=hint, status=Status.USAGE)
         if names:
             return _check_files(ctx, option, names)
@@ -42,20 +47,9 @@ def doctor(ctx: click.Context) -> int:
     from safe_vllm.commands import doctor as story
 
     let_signals_come()
-    options = ctx.obj
-    intent = Intent(
-        words=tuple(ctx.args),
-        vllm=command_words(options["vllm"]),
-        profile=options["profile"],
-        profile_dir=options["profile_dir"],
-        pins=frozenset(options["pin"]),
-        start_at=options["start_at"],
-        observes_only=options["observe_only"],
-        machine=options["machine"],
-    )
-    case = story.examined(intent)
+    case = story.examined(intent_of(ctx))
     findings = story.checked(case)
-    click.echo(story.told(findings, case.machine, options["output"]))
+    click.echo(story.told(findings, case.machine, ctx.obj["output"]))
     return FOUND_SOMETHING if any(finding.counts for finding in findings) else 0
 
 

@@ -6,37 +6,43 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 import click
 
 from safe_vllm.cli.doctor import doctor
 from safe_vllm.cli.forget import forget
+from safe_vllm.cli.intent import intent_of
 from safe_vllm.cli.mistakes import is_help, told
-from safe_vllm.cli.options import Number, names_of, option, seconds
-from safe_vllm.cli.plain import Launcher, Verbatim, become, command_words, complain, is_off, wants_only_words
+from safe_vllm.cli.options import Number, name_of, names_of, option, seconds
+from safe_vllm.cli.plain import Launcher, Verbatim, become, complain, wants_only_words
 from safe_vllm.cli.profiles import profiles
 from safe_vllm.cli.status import status
-from safe_vllm.cli.variables import PREFIX, misspelt
+from safe_vllm.cli.switch import is_off
+from safe_vllm.cli.switch import told as switch_told
+from safe_vllm.cli.variables import COMMAND, misspelt
 from safe_vllm.cli.variables import told as strangers_told
 from safe_vllm.early import let_signals_come
-from safe_vllm.errors import Status, Trouble
-from safe_vllm.plan.intent import PINS, Intent, Limits
+from safe_vllm.errors import Status, Trouble, reason_of
+from safe_vllm.plan.intent import PINS, Limits
 from safe_vllm.plan.ladder import RUNG_NAMES
 
 UNWRITTEN = 1
 """As other commands end that cannot write their output."""
 INTERRUPTED = 130
 """As a shell tells of a command that Ctrl-C ended; ``serve`` has a status of its own for that."""
+USAGES = {"plan": "MODEL …", "doctor": "[MODEL …] | --unit FILE | --manifest FILE"}
+"""What stands behind commands that take every word as it is; click only knows that of others."""
 OURS = Limits()
 """What holds where neither the operator nor the profile says otherwise."""
 
 
 @click.command(
     cls=Launcher,
-    context_settings={"auto_envvar_prefix": PREFIX},
+    context_settings={"auto_envvar_prefix": COMMAND},
     epilog="SAFE_VLLM_OFF=1 runs plain vLLM. Any other subcommand is passed to vLLM as it is.",
 )
 @option("--profile", metavar="NAME|FILE", help="Hardware profile; chosen from the machine when not given.")
@@ -49,7 +55,7 @@ OURS = Limits()
     metavar="SETTING",
     help=f"Let no rung change it; repeatable: {', '.join(PINS)}.",
 )
-@option("--start-at", type=click.Choice(RUNG_NAMES), metavar="RUNG", help=f"Start here: {', '.join(RUNG_NAMES)}.")
+@option("--start-at", callback=name_of(RUNG_NAMES), metavar="RUNG", help=f"Start here: {', '.join(RUNG_NAMES)}.")
 @option("--observe-only", is_flag=True, help="Judge and report; change nothing, end nothing.")
 @option("--no-canary", is_flag=True, help="Trust /health; send no real request.")
 @option("--state-dir", metavar="DIR", help="Where it is kept what broke and what held, with reports.")
@@ -105,7 +111,7 @@ def serve(ctx: click.Context) -> int:
     _tell_of_variables(as_json=ctx.obj["output"] == "json")
     from safe_vllm import launcher
 
-    return launcher.serve(_intent(ctx))
+    return launcher.serve(intent_of(ctx))
 
 
 @cli.command("plan", cls=Verbatim, short_help="Print the ladder for `vllm serve`; start nothing.")
@@ -118,7 +124,7 @@ def plan(ctx: click.Context) -> int:
     from safe_vllm.commands import plan as planning
 
     let_signals_come()
-    click.echo(planning.told(planning.prepared(_intent(ctx)), ctx.obj["output"]))
+    click.echo(planning.told(planning.prepared(intent_of(ctx)), ctx.obj["output"]))
     return 0
 
 
@@ -157,50 +163,27 @@ def _progress(file: str | None) -> Iterator[Callable[[int], None]]:
 
 for command in (doctor, profiles, status, forget):
     cli.add_command(command)
+for name, usage in USAGES.items():
+    cli.commands[name].options_metavar = usage
 
 
 def _tell_of_variables(*, as_json: bool) -> None:
-    """Say on stderr which variables are probably misspelt ones of ours."""
+    """Say on stderr which variables are probably misspelt ones of ours, and of the switch what it does not know."""
     if not is_off():
-        for line in strangers_told(misspelt(os.environ, cli), as_json=as_json):
+        strangers = strangers_told(misspelt(os.environ, cli), as_json=as_json)
+        for line in (*switch_told(os.environ, as_json=as_json), *strangers):
             complain(line)
 
 
-LIMITS = {"max_attempts": "max_attempts"} | {
-    f"{name}_s": name for name in ("stop_timeout", "fault_grace", "backoff", "proving_window", "start_timeout")
-}
-"""The names of limits, and of the options that set them."""
-
-
-def _intent(ctx: click.Context) -> Intent:
-    options: Mapping[str, Any] = ctx.obj
-    return Intent(
-        words=tuple(ctx.args),
-        vllm=command_words(options["vllm"]),
-        profile=options["profile"],
-        profile_dir=options["profile_dir"],
-        pins=frozenset(options["pin"]),
-        start_at=options["start_at"],
-        observes_only=options["observe_only"],
-        state_dir=options["state_dir"],
-        remember_for_days=options["remember_for"],
-        machine=options["machine"],
-        wants_canary=not options["no_canary"],
-        output=options["output"],
-        events=options["events"],
-        status_address=options["status_address"],
-        asked={name: options[option] for name, option in LIMITS.items() if _was_given(ctx, option)},
-    )
-
-
-def _was_given(ctx: click.Context, name: str) -> bool:
-    """Whether an option was given, by word or by variable: what was not is the profile's to say."""
-    source = ctx.find_root().get_parameter_source(name)
-    return source in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+def _tell_of_the_switch(ctx: click.Context | None) -> None:
+    """Say it also where our own options are wrong: whoever meant to be rid of us is now stopped by us."""
+    for line in switch_told(os.environ, as_json=False) if ctx and ctx.parent is None else ():
+        complain(line)
 
 
 def run(words: list[str]) -> int:
     """Return the exit status for these words. The one place where any exception ends."""
+    _let_bytes_pass()
     try:
         # Switched off, we are out of the way: a bad value of another variable of ours is nobody's trouble.
         variables = {"auto_envvar_prefix": None} if is_off() else {}
@@ -214,6 +197,7 @@ def run(words: list[str]) -> int:
         if is_help(error):
             click.echo(error.format_message(), err=True)
         else:
+            _tell_of_the_switch(error.ctx)
             complain(told(error))
         return int(Status.USAGE)
     except click.exceptions.Exit as ending:
@@ -226,6 +210,12 @@ def run(words: list[str]) -> int:
         return int(Status.BUG)
 
 
+def _let_bytes_pass() -> None:
+    """Let words that are no UTF-8 be printed as the bytes that they are: few locales would."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
+
+
 def _is_of_output(error: OSError) -> bool:
     """Return whether it was click that could not write; a reader that went away it takes care of itself."""
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
@@ -236,5 +226,5 @@ def _without_output(trouble: OSError) -> int:
     """Say that the output was lost, and see to it that Python does not try once more at the end."""
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    complain(f"standard output cannot be written: {(trouble.strerror or '').lower()}; make room, or write elsewhere")
+    complain(f"standard output cannot be written: {reason_of(trouble)}; make room, or write elsewhere")
     return UNWRITTEN

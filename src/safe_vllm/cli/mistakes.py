@@ -7,6 +7,9 @@ import click
 from safe_vllm.cli.variables import variable_of
 from safe_vllm.errors import nearest
 
+SWITCH = "1, true, yes or on, or 0, false, no or off"
+"""What the variable of a switch takes, but for the single letters."""
+
 
 def is_help(error: click.UsageError) -> bool:
     """Return whether no words were given, and the help is all that there is to say; click 8.1 has no such error."""
@@ -16,7 +19,8 @@ def is_help(error: click.UsageError) -> bool:
 def told(error: click.UsageError) -> str:
     """Return what is wrong with a command line and where to read on."""
     path = error.ctx.command_path if error.ctx else "safe-vllm"
-    return f"{_sentence(error)}; see `{path} --help`"
+    sentence = _sentence(error)
+    return sentence + ("" if sentence.endswith("?") else ";") + f" see `{path} --help`"
 
 
 def _sentence(error: click.UsageError) -> str:
@@ -31,7 +35,7 @@ def _sentence(error: click.UsageError) -> str:
 def _of_value(message: str, param: click.Parameter) -> str:
     """Return what is wrong with a value; of a switch click lists all spellings, also the empty one."""
     if isinstance(param.type, click.types.BoolParamType):
-        return message.partition(" is not a valid boolean")[0] + " is neither 1 nor 0"
+        return f"expected {SWITCH}, got {message.partition(' is not a valid boolean')[0]}"
     return message.rstrip(".")
 
 

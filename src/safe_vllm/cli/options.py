@@ -22,13 +22,25 @@ def names_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
     """Return a callback for an option that takes names, one by one or as a list with commas."""
 
     def check(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-        names = tuple(name.strip() for part in given for name in part.split(",") if name.strip())
-        for name in names:
-            if name not in known:
-                raise click.BadParameter(f"there is no {name!r}{did_you_mean(name, known)}", ctx, param)
-        return names
+        names = (name.strip() for part in given for name in part.split(","))
+        return tuple(_checked(ctx, param, name, known) for name in names if name)
 
     return check
+
+
+def name_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return a callback for an option that takes one name; click's own type does not say which one was meant."""
+
+    def check(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
+        return None if given is None else _checked(ctx, param, given, known)
+
+    return check
+
+
+def _checked(ctx: click.Context, param: click.Parameter, name: str, known: Sequence[str]) -> str:
+    if name not in known:
+        raise click.BadParameter(f"there is no {name!r}{did_you_mean(name, known)}", ctx, param)
+    return name
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]

@@ -10,12 +10,15 @@ from typing import NoReturn
 
 import click
 
+from safe_vllm.cli.switch import is_off
 from safe_vllm.early import let_signals_come
-from safe_vllm.errors import Status, Trouble, nearest
-from safe_vllm.plan.intent import SWITCHED_ON
+from safe_vllm.errors import Status, Trouble, nearest, reason_of
 
 ALIKE = 0.75
 """From here on a subcommand is taken for a misspelt one of ours; vLLM gets it all the same."""
+
+OFF = "SAFE_VLLM_OFF: plain vLLM, unsupervised"
+"""What a service manager is told, that would wait for our word."""
 
 
 class Verbatim(click.Command):
@@ -62,11 +65,6 @@ def complain(text: str) -> None:
         print(f"safe-vllm: {text}", file=sys.stderr)  # noqa: T201
 
 
-def is_off() -> bool:
-    """Return whether we are to get out of the way."""
-    return os.environ.get("SAFE_VLLM_OFF", "").lower() in SWITCHED_ON
-
-
 def wants_only_words(words: Sequence[str]) -> bool:
     """Return whether vLLM would print its help or version and end."""
     options = words[: words.index("--")] if "--" in words else words
@@ -90,9 +88,13 @@ def become(vllm: str, words: Sequence[str]) -> NoReturn:
 
     environment = inherited_environment()
     command = executable.find(command_words(vllm), environment)
+    if is_off() and "NOTIFY_SOCKET" in environment:
+        from safe_vllm.announce.systemd import take_leave
+
+        environment = take_leave(environment, OFF)
     let_signals_come()
     try:
         os.execve(command[0], [*command, *words], environment)
     except OSError as error:
-        status = Status.NOT_EXECUTABLE
-        raise Trouble(f"{command[0]} cannot be executed: {error.strerror}", status=status) from error
+        text, hint = f"{command[0]} cannot be executed: {reason_of(error)}", "see its permissions and first line"
+        raise Trouble(text, hint=hint, status=Status.NOT_EXECUTABLE) from error

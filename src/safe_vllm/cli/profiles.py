@@ -6,7 +6,6 @@ import click
 
 from safe_vllm.cli.plain import command_words
 from safe_vllm.early import let_signals_come
-from safe_vllm.errors import Status
 
 
 @click.group("profiles", short_help="Show hardware profiles, or check one of yours.")
@@ -46,4 +45,4 @@ def check(ctx: click.Context, files: tuple[str, ...]) -> int:
 
     checked = catalogue.check(files, ctx.obj["profile_dir"])
     click.echo(catalogue.told(checked, ctx.obj["output"]))
-    return int(Status.USAGE if any(each.problems for each in checked) else Status.STOPPED)
+    return int(catalogue.status_of(checked))

@@ -13,7 +13,7 @@ from safe_vllm.early import let_signals_come
 def status(ctx: click.Context, incident: str | None) -> int:
     """Tell what runs, at which rung and since when, what was remembered, and which reports there are.
 
-    With an INCIDENT, or the beginning of its name: show that report.
+    With an INCIDENT, the beginning of its name, or its path: show that report.
     """
     from safe_vllm.commands import status as reporting
 

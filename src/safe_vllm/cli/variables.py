@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 
 import click
 
-from safe_vllm.errors import nearest
+from safe_vllm.plan.intent import PREFIX
 
-PREFIX = "SAFE_VLLM"
-STEM = f"{PREFIX}_"
-NO_OPTIONS = (f"{STEM}OFF", f"{STEM}NO_CACHE")
-"""Variables of ours without an option."""
-LINK = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)", re.ASCII)
-"""How the variables are called that Kubernetes makes of a service: of one called ``safe-vllm``, ``SAFE_VLLM_PORT``.
-
-https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
-"""
-ALIKE = 0.72
-"""From here on a name is taken for a misspelt one of ours; what is less alike may well be somebody else's."""
+COMMAND = PREFIX.rstrip("_")
+"""Whose options these are, as click wants it: it adds what stands between."""
 
 
 def variable_of(option: click.Option, prefix: str) -> str:
@@ -30,7 +20,7 @@ def variable_of(option: click.Option, prefix: str) -> str:
     return f"{prefix}_{option.name}".upper()
 
 
-def names(command: click.Command, prefix: str = PREFIX) -> Iterator[str]:
+def names(command: click.Command, prefix: str = COMMAND) -> Iterator[str]:
     """Yield the variables of all options of a command and of those below it."""
     for option in command.params:
         if isinstance(option, click.Option) and option.allow_from_autoenv:
@@ -41,14 +31,11 @@ def names(command: click.Command, prefix: str = PREFIX) -> Iterator[str]:
 
 def misspelt(environment: Mapping[str, str], command: click.Command) -> dict[str, str]:
     """Return the variables that are probably meant for us and are none of ours, each with the one that was meant."""
-    ours = [name.removeprefix(STEM) for name in (*names(command), *NO_OPTIONS)]
-    strange = (
-        name
-        for name in sorted(environment)
-        if name.startswith(STEM) and re.fullmatch(r"\w+", name, re.ASCII) and not LINK.fullmatch(name)
-    )
-    ends = {name: name.removeprefix(STEM) for name in strange}
-    return {name: STEM + near for name, end in ends.items() if end not in ours and (near := nearest(end, ours, ALIKE))}
+    if not any(name.startswith(PREFIX) for name in environment):
+        return {}
+    from safe_vllm.plan import option_values
+
+    return option_values.misspelt(environment, (*names(command), *option_values.NO_OPTIONS))
 
 
 def told(strangers: Mapping[str, str], *, as_json: bool) -> Iterator[str]:

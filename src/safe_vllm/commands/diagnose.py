@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from safe_vllm import known
 from safe_vllm.announce.diagnosis import Attempt, Diagnosis, as_lines, as_object
 from safe_vllm.announce.rungs import without_effect
+from safe_vllm.errors import Status, Trouble
 from safe_vllm.machine import log_file
 from safe_vllm.plan.ladder import RELIEVES
-from safe_vllm.record.incident_advice import Running
+from safe_vllm.plan.running import Running
+from safe_vllm.record import incidents
 from safe_vllm.verdict.arguments import arguments, is_on_cpu
 from safe_vllm.verdict.evidence import Verdict
 from safe_vllm.verdict.in_effect import advised_with
@@ -27,6 +32,7 @@ MOST_ATTEMPTS = 32
 
 def of(path: str | None, exit_status: int | None, on_progress: Callable[[int], None]) -> Diagnosis:
     """Return what a log tells; ``exit_status`` is how it ended. Raises Trouble when it cannot be read."""
+    _raise_for_report(path)
     signatures = known.signatures()
     chunks = unwrapped(log_file.chunks(path, on_progress))
     attempts: deque[Attempt] = deque(maxlen=MOST_ATTEMPTS)
@@ -41,6 +47,14 @@ def of(path: str | None, exit_status: int | None, on_progress: Callable[[int], N
     sources = {name: link for name in roots if (link := signatures.link(name))}
     links = dict.fromkeys(link for link in (*sources.values(), *shown.verdict.links) if link)
     return Diagnosis(shown, tuple(attempts), count - len(attempts), tuple(links), sources)
+
+
+def _raise_for_report(path: str | None) -> None:
+    """Raise Trouble for the path that a launch tells of its report: that is a directory, and judged already."""
+    with suppress(OSError):  # what may not be looked at is complained of by whoever reads it
+        if path and incidents.at(Path(path)):
+            hint = f"show it with `safe-vllm status {shlex.quote(path)}`"
+            raise Trouble(f"{path} is a report and no log", hint=hint, status=Status.USAGE)
 
 
 def told(diagnosis: Diagnosis, output: str) -> str:

@@ -33,7 +33,6 @@ from safe_vllm.machine import (
     manifest_files,
     packages,
     ports,
-    profile_files,
     recorded,
     requirements,
     unit_files,
@@ -44,15 +43,15 @@ from safe_vllm.machine.interpreter import script_of
 from safe_vllm.machine.look import look
 from safe_vllm.machine.model import lost
 from safe_vllm.machine.model_flags import asked
-from safe_vllm.plan.build import make_plan, model_shape
+from safe_vllm.plan.build import make_plan
 from safe_vllm.plan.flags import read
 from safe_vllm.plan.grammar import HEADLESS
 from safe_vllm.plan.intent import Intent
 from safe_vllm.plan.model_name import shown_name
-from safe_vllm.plan.profile_choice import choose
-from safe_vllm.plan.scene import Scene
+from safe_vllm.preparing import chosen_scene, recall
 
 OF_MACHINE: tuple[Check, ...] = (
+    command.files,
     software.vllm,
     hardware.architecture,
     hardware.gpus,
@@ -63,6 +62,7 @@ OF_MACHINE: tuple[Check, ...] = (
     flashinfer.parts,
     software.planned,
     command.flags,
+    known_faults.remembered,
     known_faults.known_faults,
 )
 """What can be told of a recorded machine too."""
@@ -120,10 +120,10 @@ def checked(case: Case) -> tuple[Finding, ...]:
 
 
 def of_units(names: Sequence[str]) -> tuple[Finding, ...]:
-    """Return what is found in a systemd unit and its drop-ins; ``-`` is standard input. Raises Trouble."""
+    """Return what is found in systemd units and their drop-ins; ``-`` is standard input. Raises Trouble."""
     files = unit_files.each(names)
     unit_kind.refuse_what_is_none(files)
-    return unit_file.checked([text for _, texts in files for text in texts])
+    return unit_file.checked_each(unit_kind.units(files))
 
 
 def of_manifests(names: Sequence[str]) -> tuple[Finding, ...]:
@@ -171,15 +171,13 @@ def _condition(
 def _with_plan(case: Case, intent: Intent) -> Case:
     """Return the case with the plan that a launch would follow, or why there is none."""
     try:
-        profiles = profile_files.read_profiles(intent.profile, intent.profile_dir, case.environment)
-        profile, because = choose(profiles, case.machine, intent.profile)
-        facts = (case.machine, case.dialect, case.environment, case.config, case.known_bad)
-        plan = make_plan(intent, profile, because, *facts)
+        scene, because = chosen_scene(intent, case.machine, case.environment, case.config)
+        _, recalled = recall(intent, scene, changes_nothing=True)
+        known_bad, remembered = case.known_bad, recalled.remembered
+        plan = make_plan(intent, scene, because, known_bad=known_bad, remembered=remembered)
     except Trouble as trouble:
         return replace(case, no_plan=str(trouble))
-    model = model_shape(case.words, case.machine, case.config)
-    scene = Scene(profile, case.machine, case.dialect, case.environment, case.config, model)
-    return replace(case, plan=plan, scene=scene)
+    return replace(case, plan=plan, scene=scene, remembered=remembered, not_remembered=recalled.problems)
 
 
 def _port(words: Sequence[str], config: Mapping[str, object] | None) -> Port | None:

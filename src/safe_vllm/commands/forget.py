@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.errors import Status, Trouble, did_you_mean, reason_of
+from safe_vllm.printable import on_one_line
 from safe_vllm.record import directory, records
 from safe_vllm.record.records import Dropped, Kept
 
@@ -22,6 +23,8 @@ class Forgotten:
     dropped: tuple[Dropped, ...]
     closed: tuple[str, ...] = ()
     """State directories that may not be looked into, with the reason."""
+    sought: tuple[Path, ...] = ()
+    """Where a state directory was looked for."""
 
     @property
     def failures(self) -> tuple[Dropped, ...]:
@@ -47,7 +50,8 @@ def forget(
     if closed and (asked or not _is_any(found, fingerprints)):  # what is meant may lie where we may not look
         raise Trouble(closed[0], hint="run it as the user whose directory that is")
     meant = _meant(found, fingerprints) if fingerprints else found
-    return Forgotten(places, tuple(records.drop(kept) for kept in meant), tuple(closed))
+    sought = directory.places(asked, environment, system)
+    return Forgotten(places, tuple(records.drop(kept) for kept in meant), tuple(closed), sought)
 
 
 def told(forgotten: Forgotten, output: str) -> str:
@@ -55,7 +59,7 @@ def told(forgotten: Forgotten, output: str) -> str:
     if output == "json":
         return json.dumps(_as_json_object(forgotten), indent=2)
     lines = [_line(each) for each in forgotten.dropped if not each.error] or [_nothing(forgotten)]
-    return "\n".join(map(records.printable, (*lines, *forgotten.closed)))
+    return "\n".join(map(on_one_line, (*lines, *forgotten.closed)))
 
 
 def raise_for_failures(forgotten: Forgotten) -> None:
@@ -90,8 +94,8 @@ def _line(dropped: Dropped) -> str:
 
 
 def _nothing(forgotten: Forgotten) -> str:
-    where = ", ".join(map(str, forgotten.places))
-    return f"nothing is remembered in {where}" if where else "nothing is remembered: there is no state directory"
+    where = ", ".join(map(str, forgotten.places or forgotten.sought))
+    return f"nothing is remembered in {where}" + ("" if forgotten.places else f"; {directory.ELSEWHERE}")
 
 
 def _as_json_object(forgotten: Forgotten) -> dict[str, object]:

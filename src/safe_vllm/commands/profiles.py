@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from safe_vllm.data.strict_yaml import dump
-from safe_vllm.errors import Trouble, nearest
+from safe_vllm.errors import Status, Trouble, nearest
 from safe_vllm.known import dialects
 from safe_vllm.machine.facts import Machine, ProfileFile
-from safe_vllm.machine.profile_files import Found, Shelf, profile_files, read, read_profiles
+from safe_vllm.machine.profile_files import Found, Shelf, named, profile_files, read, read_profiles
+from safe_vllm.machine.rooted import is_file
 from safe_vllm.plan.profile import SAFE, Profile
 from safe_vllm.plan.profile_choice import best
 from safe_vllm.plan.profile_reading import content_of, parse, problems_of
@@ -53,6 +54,8 @@ class Checked:
 
     file: str
     problems: tuple[str, ...]
+    status: Status = Status.STOPPED
+    """How a launch with it would end: ``USAGE`` where there is none, ``CONFIGURATION`` where it says what is wrong."""
 
 
 def listing(directory: str | None, vllm: Sequence[str]) -> Listing:
@@ -106,19 +109,35 @@ def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:
 def check(files: Sequence[str], directory: str | None) -> tuple[Checked, ...]:
     """Return everything that is wrong with these files; without any, with all profiles that are found."""
     shelf = profile_files(directory, os.environ)
-    asked = [_named(path, shelf) for path in files] or [found[-1] for found in shelf.values()]
-    return tuple(Checked(str(found.path), _problems(_read(found, shelf))) for found in asked)
+    if not files:
+        return tuple(_checked(found[-1], shelf) for found in shelf.values())
+    return tuple(_checked_by_name(name, shelf) for name in files)
 
 
-def _named(name: str, shelf: Shelf) -> Found:
-    """Return the file of this path; where there is none, the profile of this name."""
-    return shelf[name][-1] if name in shelf and not Path(name).is_file() else Found(Path(name), "file")
+def _checked_by_name(name: str, shelf: Shelf) -> Checked:
+    """Return what is wrong with the file of this path; where there is none, with the profile of this name."""
+    try:
+        return _checked(Found(Path(name), "file") if is_file(Path(name)) else named(name, shelf), shelf)
+    except Trouble as trouble:
+        return Checked(name, (str(trouble),), trouble.status)
+
+
+def _checked(found: Found, shelf: Shelf) -> Checked:
+    looked = _read(found, shelf)
+    problems = tuple(_strange_backends(looked)) if isinstance(looked, ProfileFile) else looked
+    return Checked(str(found.path), problems, Status.CONFIGURATION if problems else Status.STOPPED)
+
+
+def status_of(checked: Sequence[Checked]) -> Status:
+    """Return how the check ends: a mistake in a file counts for more than a file that is not there."""
+    return max((each.status for each in checked), default=Status.STOPPED)
 
 
 def told(checked: Sequence[Checked], output: str) -> str:
     """Return what a check found, as text or as one JSON list."""
     if output == "json":
-        return json.dumps([asdict(each) for each in checked], ensure_ascii=False, indent=2)
+        found = [{"file": each.file, "problems": each.problems} for each in checked]
+        return json.dumps(found, ensure_ascii=False, indent=2)
     return "\n".join(line for each in checked for line in each.problems or (f"{each.file}: sound",))
 
 
@@ -129,10 +148,6 @@ def _read(found: Found, shelf: Shelf) -> ProfileFile | tuple[str, ...]:
     except Trouble as trouble:
         return (str(trouble),)
     return problems_of(file) or file
-
-
-def _problems(read: ProfileFile | tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_strange_backends(read)) if isinstance(read, ProfileFile) else read
 
 
 def _strange_backends(file: ProfileFile) -> Iterator[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
+from safe_vllm.announce.picture import VERSION
 from safe_vllm.announce.standing import run_lines
 from safe_vllm.errors import Status, Trouble, reason_of
+from safe_vllm.printable import on_one_line, without_controls
 from safe_vllm.record import directory, incidents, memory, records, run_file
 from safe_vllm.record.incidents import Listed
 from safe_vllm.record.records import Kept
@@ -22,8 +23,6 @@ T = TypeVar("T")
 
 LATEST = 10
 """So many reports are listed; the directory has the others."""
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Letters that a terminal would obey, and what no encoding has."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,33 @@ class Place:
 
 def places(asked: str | None, environment: Mapping[str, str] = os.environ) -> tuple[Place, ...]:
     """Look into every state directory that there is. Raises Trouble where the one that was asked for is missing."""
-    found = tuple(_place(path) for path in directory.to_read(asked, environment))
-    if asked and not found:
-        raise Trouble(f"{asked}: there is no such directory", hint="give the --state-dir of the launch")
-    return found
+    return tuple(_place(path) for path in directory.to_read(asked, environment))
 
 
-def told(found: tuple[Place, ...], output: str, now: datetime | None = None) -> str:
-    """Return all of it as text or as one JSON object."""
+def told(
+    found: tuple[Place, ...],
+    output: str,
+    now: datetime | None = None,
+    environment: Mapping[str, str] = os.environ,
+    system: Path = directory.OF_THE_SYSTEM,
+) -> str:
+    """Return all of it as text or as one JSON object; of nothing at all, where it was looked for."""
     if output == "json":
         return json.dumps({"places": [_as_object(place) for place in found]}, indent=2)
     lines = [line for place in found for line in _lines(place, now or datetime.now(timezone.utc))]
-    return "\n".join(
-        map(records.printable, lines) if lines else ["nothing runs, and nothing was kept: there is no state directory"]
-    )
+    if not found:
+        where = _among(directory.places(None, environment, system))
+        lines = [f"nothing runs, and nothing was kept, in {where}; {directory.ELSEWHERE}"]
+    return "\n".join(map(on_one_line, lines))
 
 
 def report(asked: str | None, name: str, output: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return one report, as Markdown or as JSON. Raises Trouble unless just one is called or begins so."""
+    """Return one report, as Markdown or as JSON: that at a path, else the only one that is called or begins so.
+
+    Raises Trouble where there is none.
+    """
+    if at := _at(name):
+        return without_controls(incidents.text_of(at, output))
     there = directory.to_read(asked, environment)
     alike: list[str] = []
     closed: list[str] = []
@@ -69,17 +77,26 @@ def report(asked: str | None, name: str, output: str, environment: Mapping[str, 
             closed.append(_closed(place / incidents.FOLDER, error))
             continue
         if isinstance(found, Listed):
-            return CONTROLS.sub("?", incidents.text_of(found, output))
+            return without_controls(incidents.text_of(found, output))
         alike += found
     if alike:
         text, hint = f"more than one report begins with {name!r}", f"give more of its name: {_some(alike)}"
         raise Trouble(text, hint=hint, status=Status.USAGE)
     if closed:
         raise Trouble(closed[0], hint="run it as the user whose directory that is")
-    raise _unknown(name, tuple(map(_place, there)))
+    sought = there or directory.places(asked, environment)
+    raise _unknown(name, tuple(map(_place, there)), sought)
 
 
-def _unknown(name: str, found: Sequence[Place]) -> Trouble:
+def _at(name: str) -> Listed | None:
+    """Return the report at a path, whose state directory may be any. Raises Trouble where it may not be looked at."""
+    try:
+        return incidents.at(Path(name))
+    except OSError as error:
+        raise Trouble(_closed(Path(name), error), hint="run it as the user whose report that is") from None
+
+
+def _unknown(name: str, found: Sequence[Place], sought: Sequence[Path]) -> Trouble:
     """Return what to say of a name that no report has: what else it is, which reports there are, and what to do."""
     text = f"there is no report called {name!r}"
     if any(run.path.stem == name for place in found for run in place.runs):
@@ -89,16 +106,19 @@ def _unknown(name: str, found: Sequence[Place]) -> Trouble:
     if known := [one.name for place in found for one in place.incidents]:
         hint = f"give the name of one, or how it begins: {_some(known)}"
     elif found:
-        where = ", ".join(str(place.path) for place in found)
-        hint = f"none was written yet in {where}; `safe-vllm status` alone tells what runs"
+        hint = f"none was written yet in {_among(sought)}; `safe-vllm status` alone tells what runs"
     else:
-        hint = "there is no state directory here; give the --state-dir of the launch"
+        hint = f"looked in {_among(sought)}; {directory.ELSEWHERE}"
     return Trouble(text, hint=hint, status=Status.USAGE)
 
 
 def _some(names: Sequence[str]) -> str:
     left = len(names) - LATEST
     return ", ".join(names[:LATEST]) + (f", and {left} more" if left > 0 else "")
+
+
+def _among(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
 
 
 def _place(path: Path) -> Place:
@@ -113,9 +133,18 @@ def _place(path: Path) -> Place:
             closed[folder] = _closed(path / folder, error)
             return ()
 
-    runs = seen(run_file.runs_in, run_file.FOLDER)
+    runs = tuple(map(_understood, seen(run_file.runs_in, run_file.FOLDER)))
     kept, reports = seen(records.kept_in, memory.FOLDER), seen(incidents.listed, incidents.FOLDER)
     return Place(path, runs, kept, reports, tuple(closed.values()), is_open=run_file.FOLDER not in closed)
+
+
+def _understood(run: Run) -> Run:
+    """Return the launch without what a newer release tells of it: what that means is not known here."""
+    form = run.facts.get("v")
+    if type(form) is not int or form <= VERSION:
+        return run
+    newer = f"a newer safe-vllm wrote it (form {str(form)[:9]}, this one knows {VERSION}); ask that one"
+    return replace(run, facts={}, problem=f"{run.path}: {newer}")
 
 
 def _closed(path: Path, error: OSError) -> str:
@@ -126,6 +155,7 @@ def _lines(place: Place, now: datetime) -> list[str]:
     alive = [run for run in place.runs if run.is_alive]
     shown = alive or place.runs[:1]
     lines = [line for run in shown for line in run_lines(run.facts, is_alive=run.is_alive, now=now)]
+    lines += ["a launch runs" for run in alive if not run.facts]
     lines += [run.problem for run in place.runs if run.problem]
     lines += [f"nothing runs, as far as {place.path} tells"] if not shown and place.is_open else []
     lines += place.closed

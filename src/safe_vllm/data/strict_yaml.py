@@ -68,9 +68,31 @@ for _tag, _pattern, _first in (
     )
 
 
-def _trouble(error: Exception, where: str) -> Trouble:
+class _KubernetesLoader(_LenientLoader):
+    """Takes a word for what kubectl takes it for, which reads YAML 1.1: ``yes`` and ``017`` are no texts.
+
+    https://github.com/yaml/go-yaml/blob/v2.4.0/resolve.go
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - the attribute that PyYAML reads
+    bool_values = {**_Base.bool_values, "y": True, "n": False}  # noqa: RUF012 - likewise
+
+
+_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+for _tag, _pattern, _first in (
+    ("bool", "|".join(f"{word}|{word.title()}|{word.upper()}" for word in _KubernetesLoader.bool_values), "yYnNtTfFoO"),
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("int", r"[-+]?(?:0b[01][01_]*|0o[0-7][0-7_]*|0[0-7_]*|[1-9][0-9_]*|0x[0-9a-fA-F][0-9a-fA-F_]*)", "-+0123456789"),
+    ("float", rf"{_FLOAT}|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.0123456789"),
+):
+    _KubernetesLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), [c.replace("\0", "") for c in _first]
+    )
+
+
+def _trouble(error: Exception, where: str, line: int = 0) -> Trouble:
     mark = getattr(error, "problem_mark", None)
-    place = f"{where}:{mark.line + 1}" if mark is not None else where
+    place = f"{where}:{line + mark.line + 1}" if mark is not None else where
     if isinstance(error, MISTAGGED):
         problem = "a value is not of its tag's kind (the tags begin with !!)"
     else:
@@ -78,20 +100,27 @@ def _trouble(error: Exception, where: str) -> Trouble:
     return Trouble(f"{place}: {problem}", hint="correct the YAML at that place")
 
 
-def load(text: str | bytes, *, where: str, may_repeat: bool = False) -> object:
-    """Return the one document in ``text``. ``where`` names the file in messages; raises ``Trouble``.
-
-    ``may_repeat``: of a key that is there twice the last one counts, for files that are not ours to complain about.
-    They are refused where they are too deep or too large, as by ``load_with_lines``.
-    """
+def load(text: str | bytes, *, where: str) -> object:
+    """Return the one document in ``text``. ``where`` names the file in messages; raises ``Trouble``."""
     try:
-        return _lenient(text, where) if may_repeat else yaml.load(text, Loader=_StrictLoader)
+        return yaml.load(text, Loader=_StrictLoader)
     except BROKEN as error:
         raise _trouble(error, where) from error
 
 
-def _lenient(text: str | bytes, where: str) -> object:
-    loader = _LenientLoader(text)
+def load_foreign(text: str | bytes, *, where: str, line: int = 0, is_of_kubernetes: bool = False) -> object:
+    """Return the one document in a text that begins so many lines into a file that is not ours to complain about.
+
+    Of a key that is there twice the last one counts. What is too deep or too large is refused, as by
+    ``load_with_lines``. ``is_of_kubernetes``: words count as kubectl reads them.
+    """
+    try:
+        return _lenient((_KubernetesLoader if is_of_kubernetes else _LenientLoader)(text), where)
+    except BROKEN as error:
+        raise _trouble(error, where, line) from error
+
+
+def _lenient(loader: Any, where: str) -> object:
     try:
         node = loader.get_single_node()
         for count, (place, _) in enumerate(_lines(node, (), 0)):

@@ -111,7 +111,7 @@ def _core_limit() -> int | None:
 def advised_anew(verdict: Verdict, rung: Rung, command: Command, prepared: Prepared) -> Verdict:
     """Return the verdict with advice that is not in effect already, and that fits what was run."""
     from safe_vllm import known
-    from safe_vllm.record.incident_advice import Running
+    from safe_vllm.plan.running import Running
     from safe_vllm.verdict.in_effect import advised_with
 
     running, model = Running(rung.words, command.environment, prepared.config), prepared.machine.model

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from safe_vllm.announce import gate_lines
 from safe_vllm.announce.teller import Teller
-from safe_vllm.attempt.gates import answer, is_taken, missing, remove_left_socket, wait
+from safe_vllm.attempt.asking import answer
+from safe_vllm.attempt.gates import is_taken, missing, remove_left_socket, wait
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.errors import Status
 from safe_vllm.machine.gpu_memory import gpu_memory

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from safe_vllm.announce.picture import Event, Picture, facts
-from safe_vllm.attempt.gates import comes
+from safe_vllm.attempt.asking import comes
 from safe_vllm.attempt.loop import Loop
 from safe_vllm.errors import reason_of
 from safe_vllm.launch.telling import Account
@@ -75,7 +75,8 @@ class Keeper:
         if picture is None:
             return
         self.is_writing = True
-        self._begin(partial(file.write, facts(picture)), partial(self._on_written, file))
+        on_written = partial(self._on_written, file)
+        self._begin(partial(file.write, facts(picture)), on_written, partial(on_written, None))
 
     def _on_written(self, file: RunFile, problem: str | None) -> None:
         self.is_writing = False
@@ -127,17 +128,19 @@ class Keeper:
         """Let what was begun come to its end; what did not come to it once is not waited for again."""
         self.is_given_up = self.is_given_up or not comes(self.loop, lambda: not self.pending, KEEP_WITHIN_S)
 
-    def _begin(self, deed: Callable[[], T], on_done: Callable[[T], None]) -> None:
-        def done(result: T) -> None:
+    def _begin(
+        self, deed: Callable[[], T], on_done: Callable[[T], None], on_none: Callable[[], None] = lambda: None
+    ) -> None:
+        def ended(then: Callable[[], None]) -> None:
             self.pending -= 1
-            on_done(result)
+            then()
 
         self.pending += 1
-        self.loop.ask(deed, done)
+        self.loop.ask(deed, lambda result: ended(partial(on_done, result)), partial(ended, on_none))
 
     def _done(self, deed: Callable[[], T]) -> T | None:
-        """Return what came of a deed, ``None`` where it takes too long. A stop that comes meanwhile waits for it."""
-        given: list[T] = []
-        self._begin(deed, given.append)
-        comes(self.loop, lambda: given, KEEP_WITHIN_S)
+        """Return what came of a deed; ``None``: it failed or is late. A stop that comes meanwhile waits for it."""
+        given, missed = list[T](), list[bool]()
+        self._begin(deed, given.append, lambda: missed.append(True))
+        comes(self.loop, lambda: given or missed, KEEP_WITHIN_S)
         return given[0] if given else None

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from safe_vllm.attempt.asking import answer
 from safe_vllm.attempt.begin import begin
-from safe_vllm.attempt.gates import answer, is_taken
+from safe_vllm.attempt.child import not_executed
+from safe_vllm.attempt.gates import is_taken
 from safe_vllm.attempt.loop import Loop, StopAsked
 from safe_vllm.attempt.order import Ended, Order
 from safe_vllm.errors import Status, Trouble
 from safe_vllm.launch.gating import Gates
+from safe_vllm.launch.holding import Address
 from safe_vllm.launch.keeping import Keeper
 from safe_vllm.launch.telling import Account
 from safe_vllm.launch.timekeeping import budget_of, timing_of
@@ -43,10 +46,8 @@ class Launch:
     ignored: frozenset[int]
     gates: Gates
     rung: int = 0
-    before: int = 0
-    """The rung of the last attempt."""
     ran: Rung | None = None
-    """The same as it was run: with the caches that it had."""
+    """The rung of the last attempt, as it was run: with the caches that it had."""
     reason: str = ""
     """Why it is this rung's turn."""
     history: list[Past] = field(default_factory=list)
@@ -98,6 +99,7 @@ class Launch:
         self.account.attempt_started(number, rung)
         self.ran = rung
         spawned_at_s, spawned_at = self.loop.now(), time.time()
+        self.loop.sleep(0)  # the disk with the events may have taken its time
         begun = begin(self.loop, order)
         self.gates.remember_host()
         from safe_vllm.attempt import supervise  # slow to import; vLLM starts meanwhile
@@ -105,9 +107,7 @@ class Launch:
 
         ended = supervise.run(self.loop, order, begun, self.gates.gpu_faults(order.command.environment))
         if ended.spawn_error is not None:
-            reason = os.strerror(ended.spawn_error)
-            text, hint = f"{self.prepared.vllm[0]} cannot be executed: {reason}", "see its permissions and first line"
-            raise Trouble(text, hint=hint, status=Status.NOT_EXECUTABLE)
+            raise not_executed(self.prepared.vllm[0], ended.spawn_error)
         from safe_vllm.launch.autopsy import Failed
         from safe_vllm.launch.learning import advised
 
@@ -134,11 +134,12 @@ class Launch:
         return self.gates.pass_before(number, place, str(host or ""))
 
     def _order(self, number: int, rung: Rung) -> Order:
-        prepared = self.prepared
+        prepared, place = self.prepared, self._endpoint(number, rung)
+        address = Address(place, partial(self.account.port_taken, number, rung, is_late=True))
         return Order(
             command=command(rung, prepared.vllm, prepared.environment),
             timing=timing_of(prepared, rung),
-            endpoint=self._endpoint(number, rung),
+            endpoint=place,
             new_scan=self._new_scan,
             wants_canary=prepared.intent.wants_canary,
             ignored=self.ignored,
@@ -149,6 +150,8 @@ class Launch:
             on_phase=partial(self.account.phase, number, rung),
             on_proven=partial(self._on_proven, number, rung),
             on_would_end=partial(self.account.would_end, number, rung),
+            is_strangers=address.is_strangers,
+            on_stranger=address.say,
             observes_only=prepared.intent.observes_only,
         )
 
@@ -172,9 +175,6 @@ class Launch:
 
     def _decide(self, ended: Ended, verdict: Verdict, spawned_at_s: float) -> Next | End:
         observations = ended.observations
-        if ended.stuck:
-            left = ", ".join(ended.stuck)
-            return End(Status.STUCK, f"SIGKILL did not end what is stuck in the kernel: {left}; restart the machine")
         ready_for_s = observations.uptime_s if observations.was_ready else 0.0
         past = Past(
             self.rung,
@@ -187,6 +187,8 @@ class Launch:
             fresh_caches=self.caches is not None,
         )
         self.history.append(past)
+        if ended.stuck:
+            return End(Status.STUCK, ended.stuck)
         if observations.stop_requested:
             return End(Status.STOPPED, "asked to stop, and everything ended")
         self._leave_out_what_was_refused()
@@ -194,7 +196,7 @@ class Launch:
         if self.prepared.plan.observed:
             return self._observed(decision, observations)
         if isinstance(decision, Next):
-            self.before, self.rung, self.reason = self.rung, decision.rung, decision.reason
+            self.rung, self.reason = decision.rung, decision.reason
         return decision
 
     def _after(self) -> Next | End:
@@ -225,17 +227,17 @@ class Launch:
 
         is_next = isinstance(decision, Next)
         around = Circumstances(
-            self.prepared,
-            self.account.teller.origin.launch,
-            self.salt,
-            tuple(self.history),
-            self.gates.gpus,
-            tuple(self.gates.levels),
-            decision,
-            self._to_run(self.rungs[self.rung]) if is_next else None,
-            pause_s(decision, self.prepared.limits.backoff_s) if isinstance(decision, Next) else None,
+            prepared=self.prepared,
+            launch=self.account.teller.origin.launch,
+            salt=self.salt,
+            history=tuple(self.history),
+            gpus=self.gates.gpus,
+            levels=tuple(self.gates.levels),
+            decision=decision,
+            following=self._to_run(self.rungs[self.rung]) if is_next else None,
+            pause_s=pause_s(decision, self.prepared.limits.backoff_s) if isinstance(decision, Next) else None,
         )
-        learn(failed, around, self.keeper, is_left=not is_next or self.rung != self.before)
+        learn(failed, around, self.keeper, is_left=not is_next or self.rung != self.history[-1].rung)
 
     def _leave_out_what_was_refused(self) -> None:
         """Plan again; the rungs that were run stay where they are, so the places in the history still hold."""

@@ -18,6 +18,7 @@ from safe_vllm.plan.ladder import Rung
 from safe_vllm.plan.veil import plain_veil
 from safe_vllm.policy.descent import End, Next
 from safe_vllm.preparing import Prepared
+from safe_vllm.printable import on_one_line
 
 if TYPE_CHECKING:
     from safe_vllm.attempt.event import StacksTaken
@@ -56,10 +57,15 @@ class Account:
         """Tell that vLLM is about to be spawned."""
         self.teller.tell("attempt-started", (), attempt=number, rung=rung.name)
 
-    def port_taken(self, number: int, rung: Rung, place: Endpoint, by: Listener | None) -> None:
-        """Tell that somebody else already answers where vLLM shall, and who, without their secrets."""
+    def port_taken(
+        self, number: int, rung: Rung, place: Endpoint, by: Listener | None, *, is_late: bool = False
+    ) -> None:
+        """Tell that somebody else already answers where vLLM shall, and who, without their secrets.
+
+        ``is_late``: since vLLM was started.
+        """
         holder, command = _shown(by) if by else (None, None)
-        lines = banner.taken(place, holder, command)
+        lines = banner.taken(place, holder, command, is_late=is_late)
         self.teller.tell("port-taken", lines, attempt=number, rung=rung.name, holder=holder, command=command)
 
     def phase(self, number: int, rung: Rung, phase: str) -> None:
@@ -76,8 +82,8 @@ class Account:
 
     def remembered(self, number: int, rung: Rung, outcome: str, problems: Sequence[str]) -> None:
         """Tell that it was kept whether the rung ``broken`` or ``held``, and what went wrong about that."""
-        place = {"attempt": number, "rung": rung.name}
-        self.teller.tell("remembered", problems, **place, outcome=outcome, problems=list(problems))
+        found = list(problems)
+        self.teller.tell("remembered", found, attempt=number, rung=rung.name, outcome=outcome, problems=found)
 
     def incident(self, number: int, rung: Rung, path: Path | None, problem: str | None) -> None:
         """Tell where the report on an attempt is."""
@@ -125,12 +131,12 @@ class Account:
 
     def stacks(self, number: int, rung: Rung, seen: StacksTaken) -> None:
         """Tell where the processes were of a server that hangs."""
-        place = {"attempt": number, "rung": rung.name}
+        about = {"attempt": number, "rung": rung.name}
         for stack in seen.taken:
-            self.teller.tell("stacks", (), **place, pid=stack.pid, title=stack.title, text=stack.text)
+            self.teller.tell("stacks", (), **about, pid=stack.pid, title=stack.title, text=stack.text)
         taken = [(stack.pid, stack.title, stack.text) for stack in seen.taken]
         lines = hangs.stacks(taken, seen.processes, seen.problem)
-        self.teller.tell("hang", lines, **place, processes=seen.processes, problem=seen.problem)
+        self.teller.tell("hang", lines, **about, processes=seen.processes, problem=seen.problem)
 
     def death(self, number: int, rung: Rung, seconds: float, observations: Observations, verdict: Verdict) -> None:
         """Tell what died after how many seconds, and why."""
@@ -163,13 +169,11 @@ class Account:
 
     def closing(self, end: End) -> None:
         """Tell how the launch ended."""
-        lines = banner.closing(end.status, end.reason)
-        self.teller.tell("launch-ended", lines, status=int(end.status), reason=end.reason)
+        reason = banner.in_full(end.reason, end.advice)
+        self.teller.tell("launch-ended", banner.closing(end.status, reason), status=int(end.status), reason=reason)
 
 
 def _shown(by: Listener) -> tuple[str, str | None]:
     """Return the name and the command of another process, without its secrets and what a terminal would obey."""
-    from safe_vllm.record.records import printable  # seldom needed
-
     command = shlex.join(plain_veil(by.words, ()).words(by.words))
-    return printable(f"{by.name or 'process'} ({by.pid})"), printable(command) if by.words else None
+    return on_one_line(f"{by.name or 'process'} ({by.pid})"), on_one_line(command) if by.words else None

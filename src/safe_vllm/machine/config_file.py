@@ -43,12 +43,12 @@ def _read(words: Sequence[str]) -> dict[str, object] | str | None:
 
 
 def _mapping(text: str, where: str) -> dict[str, object] | str | None:
-    from safe_vllm.data.strict_yaml import load
+    from safe_vllm.data.strict_yaml import load_foreign
 
     if not text:
         return None
     try:
-        value = load(text, where=where, may_repeat=True)
+        value = load_foreign(text, where=where)
     except Trouble as trouble:
         return trouble.message
     if not isinstance(value, dict):

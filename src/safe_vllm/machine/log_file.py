@@ -6,11 +6,12 @@ import gzip
 import io
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, reason_of
 
 CHUNK_BYTES = 256 * 1024
 GZIP = b"\x1f\x8b"
@@ -35,9 +36,10 @@ def chunks(path: str | None, on_progress: Callable[[int], None]) -> Iterator[byt
     try:
         with _opened(path) as file:
             yield from _counted(file, on_progress)
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Trouble(f"{name} cannot be read: {reason}", hint="name a log file", status=Status.USAGE) from None
+    except (OSError, EOFError, zlib.error) as error:  # the last one is what gzip says of damage in the middle
+        raise Trouble(
+            f"{name} cannot be read: {reason_of(error)}", hint="name a log file", status=Status.USAGE
+        ) from None
 
 
 def _opened(path: str | None) -> io.BufferedReader:

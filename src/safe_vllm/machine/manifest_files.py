@@ -35,17 +35,19 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """What a redirection in PowerShell begins with."""
 DEFINITION = re.compile(r"^kind:\s*(CustomResourceDefinition)\s*$", re.MULTILINE)
 """Longer than all else that a chart prints, and nothing in it is ever run."""
+KIND = re.compile(r"""^(?:---\s*)?(?:\{\s*)?["']?kind["']?\s*:""", re.MULTILINE)
+"""What objects of Kubernetes have, and compose files have not."""
+MARK = re.compile(r"""^[\s{-]*["']?(?:apiVersion|kind|services)["']?\s*:""", re.MULTILINE)
+"""What one of the two has, however broken the rest is."""
 LARGEST = 1 << 62
-HINT = "name a manifest, or - for what `helm template` or `kustomize build` prints"
-
-
-def read(names: Sequence[str]) -> list[object]:
-    """Return the documents of these files; ``-`` is standard input. Raises Trouble where one cannot be read."""
-    return [document for _, documents in each(names) for document in documents]
+RENDERERS = "`helm template`, `kustomize build` or `docker compose config`"
+HINT = f"name a manifest or a compose file, or - for what {RENDERERS} prints"
 
 
 def each(names: Sequence[str]) -> list[tuple[str, list[object]]]:
     """Return the documents of each file by its name; a directory stands for the files in it. Raises Trouble."""
+    if names.count(STDIN) > 1:
+        raise Trouble("standard input can be read but once", hint="give - once", status=Status.USAGE)
     files = [file for name in names for file in _files(name)]
     return [("standard input" if name == STDIN else name, list(_documents(name, _text(name)))) for name in files]
 
@@ -71,25 +73,26 @@ def _documents(name: str, text: str) -> Iterator[object]:
     if SECTION.search(text):
         hint = f"check it with: safe-vllm doctor --unit {name}"
         raise Trouble(f"{where} is a systemd unit, not a manifest", hint=hint, status=Status.USAGE)
-    start = 0
+    start, line, is_meant = 0, 0, MARK.search(text) is not None
     for end in [*(found.start() for found in BOUNDARY.finditer(text)), len(text)]:
-        before = "\n" * text.count("\n", 0, start)  # so that messages name the line of the file
         part, start = text[start:end], end
         if not _is_empty(part):
-            yield _document(before, part, where)
+            yield _document(part, where, line, is_meant=is_meant)
+        line += part.count("\n")  # so that messages name the line of the file
 
 
-def _document(before: str, part: str, where: str) -> object:
-    from safe_vllm.data.strict_yaml import load
+def _document(part: str, where: str, line: int, *, is_meant: bool) -> object:
+    from safe_vllm.data.strict_yaml import load_foreign
 
     if definition := DEFINITION.search(part):
         return {"kind": definition[1]}
     try:
-        found = _plain(load(before + part, where=where, may_repeat=True))
-    except Trouble:
+        found = _plain(load_foreign(part, where=where, line=line, is_of_kubernetes=KIND.search(part) is not None))
+    except Trouble as trouble:
         if TEMPLATE.search(part):
             raise _template(where) from None
-        raise
+        hint = trouble.hint if is_meant else f"it looks like no manifest: {HINT}"
+        raise Trouble(trouble.message, hint=hint, status=Status.USAGE) from None
     if _is_template(found):
         raise _template(where)
     return found

@@ -52,11 +52,6 @@ LIMIT_BYTES = 1 << 25
 """A configuration may name every quantised layer."""
 
 
-def shape(asked: Asked, environment: Mapping[str, str]) -> ModelShape | None:
-    """Return the shape of the first model that may be meant and has a readable ``config.json`` on this machine."""
-    return described(asked, environment)[1]
-
-
 def described(asked: Asked, environment: Mapping[str, str]) -> tuple[str | None, ModelShape | None]:
     """Return the name of the model that is meant, as far as it can be told, and its shape."""
     for name, directory in _directories(asked, environment):

@@ -42,11 +42,6 @@ class Survey:
         return next((path for path in found if exists(path / "__init__.py")), None)
 
 
-def installation(script: str | None, environment: Mapping[str, str], root: Path = Path("/")) -> Installation:
-    """Return what is installed, without where."""
-    return survey(script, environment, root).installation
-
-
 def survey(script: str | None, environment: Mapping[str, str], root: Path = Path("/")) -> Survey:
     """Return what is installed for the interpreter of the ``vllm`` script (an absolute, resolved path)."""
     script = behind(script, environment, root) if script else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safe_vllm.errors import Status, Trouble
+from safe_vllm.errors import Status, Trouble, reason_of
 from safe_vllm.machine.facts import ProfileFile
 from safe_vllm.machine.rooted import is_directory, is_mute
 
@@ -15,6 +16,13 @@ SYSTEM = "/etc/safe-vllm/profiles"
 ENDINGS = (".yaml", ".yml")
 SIZE_LIMIT = 1 << 20
 """Bytes. Whatever is larger was not meant to be a profile."""
+
+HINTS: Mapping[type[OSError], str] = {
+    IsADirectoryError: "name a file in it; --profile-dir takes a directory",
+    PermissionError: "let the user who runs safe-vllm read it",
+    FileNotFoundError: "correct the link",
+}
+"""What to do where a file cannot be read. One that is not there at all was not found before it is opened."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +48,29 @@ def read_profiles(
     shelf = profile_files(extra, environment, system=system)
     if asked is None:
         return tuple(read(found[-1], shelf) for found in shelf.values())
-    if asked.endswith(ENDINGS) or "/" in asked:
-        return (read(Found(Path(asked), "file"), shelf),)
-    if asked not in shelf:
-        raise Trouble(f"no profile is called {asked!r}", hint=_there_are(shelf), status=Status.USAGE)
-    return (read(shelf[asked][-1], shelf),)
+    return (read(named(asked, shelf), shelf),)
+
+
+def named(asked: str, shelf: Shelf) -> Found:
+    """Return the profile of this name, or the file of this path. Raises Trouble where there is none."""
+    if not asked.endswith(ENDINGS) and "/" not in asked:
+        if asked not in shelf:
+            raise Trouble(f"no profile is called {asked!r}", hint=_there_are(shelf), status=Status.USAGE)
+        return shelf[asked][-1]
+    try:
+        os.lstat(asked)
+    except (FileNotFoundError, NotADirectoryError):
+        hint = f"correct the path, or give a name; {_there_are(shelf)}"
+        raise Trouble(f"{asked}: there is no such file", hint=hint, status=Status.USAGE) from None
+    except OSError:
+        pass  # reading it will tell why
+    return Found(Path(asked), "file")
 
 
 def profile_files(extra: str | None, environment: Mapping[str, str], *, system: Path = Path(SYSTEM)) -> Shelf:
     """Return the files of all profiles by name, the one that counts last."""
     if extra is not None and not is_directory(Path(extra)):
-        raise Trouble(f"{extra}: not a directory", hint="check --profile-dir")
+        raise Trouble(f"{extra}: not a directory", hint="check --profile-dir", status=Status.USAGE)
     places = [(shipped(), "shipped"), (system, "system"), *((place, "user") for place in _of_user(environment))]
     shelf: dict[str, list[Found]] = {}
     for place, origin in [*places, *([(Path(extra), "directory")] if extra else [])]:
@@ -78,7 +98,8 @@ def read(found: Found, shelf: Shelf, extending: tuple[Path, ...] = ()) -> Profil
     chain = (*extending, found.path)
     above = _extended(name, found, shelf, where)
     if above.path in chain:
-        raise Trouble(f"{where}: {' -> '.join(path.stem for path in (*chain, above.path))} has no end")
+        circle = " -> ".join(path.stem for path in (*chain, above.path))
+        raise Trouble(f"{where}: {circle} has no end", hint="let one of them extend none of the others")
     return ProfileFile(str(found.path), content, lines, found.origin, read(above, shelf, chain))
 
 
@@ -110,6 +131,7 @@ def _text(path: Path) -> str:
             raise Trouble(f"{path}: larger than a profile can be", hint="check the path")
         return content.decode("utf-8")
     except OSError as error:
-        raise Trouble(f"{path}: cannot be read: {error.strerror}") from None
+        hint = next((hint for kind, hint in HINTS.items() if isinstance(error, kind)), "check the path")
+        raise Trouble(f"{path}: cannot be read: {reason_of(error)}", hint=hint) from None
     except UnicodeDecodeError:
-        raise Trouble(f"{path}: cannot be read: it is not UTF-8 text") from None
+        raise Trouble(f"{path}: cannot be read: it is not UTF-8 text", hint="save it as UTF-8") from None

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from safe_vllm.errors import Status, Trouble, did_you_mean
+from safe_vllm.errors import Status, Trouble, did_you_mean, reason_of
 from safe_vllm.machine.facts import Machine, ModelShape, WeightFormat
 from safe_vllm.machine.model import described
 from safe_vllm.machine.model_flags import asked
@@ -40,9 +40,7 @@ def read(path: str) -> Machine:
             raise _trouble(f"{path}: cannot be read: it is a FIFO", "name a file of recorded facts")
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with a NUL in it
-        reason = getattr(error, "strerror", None) or (
-            "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        )
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
         raise _trouble(f"{path}: cannot be read: {reason}", "name a file of recorded facts") from None
     return parse(text, path)
 
@@ -104,9 +102,12 @@ def parse(text: str, where: str) -> Machine:
         raise _trouble(f"{where}: version: expected {VERSION}, got {json.dumps(found)}", f'write "version": {VERSION}')
     _check_keys(content, Machine, where, "")
     try:
+        json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape")
         machine = msgspec.convert(content, Machine)
     except msgspec.ValidationError as error:
         raise _trouble(f"{where}: {_sentence(str(error))}", "correct the value") from None
+    except (ValueError, RecursionError):  # JSON can write more letters than any encoding has
+        raise _trouble(f"{where}: a value of it has letters that no encoding has", "correct the value") from None
     if wrong := next(_wrong(machine), None):
         raise _trouble(f"{where}: {wrong}", "correct the value")
     installed = machine.installation
@@ -127,11 +128,6 @@ def _wrong(machine: Machine) -> Iterator[str]:
         value = getattr(machine.model, field.name)
         if type(value) is int and not 0 <= value <= LARGEST:
             yield f"model.{field.name}: expected a number from 0 to {LARGEST}"
-
-
-def as_json(machine: Machine) -> str:
-    """Return a machine as JSON, without what is as it is by default."""
-    return json.dumps(as_object(machine), indent=2) + "\n"
 
 
 def as_object(machine: Machine) -> dict[str, object]:

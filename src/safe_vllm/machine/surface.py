@@ -92,7 +92,7 @@ def _stamps(package: Path) -> dict[str, tuple[int, int]]:
 def _decoded(content: bytes | None) -> _Kept | None:
     try:
         return msgspec.json.decode(content, type=_Kept) if content else None
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # msgspec's own errors are the former
         return None
 
 

@@ -21,6 +21,8 @@ def each(names: Sequence[str]) -> list[tuple[str, list[str]]]:
 
     ``-`` is standard input, which is for the output of ``systemctl cat``. Raises Trouble where one cannot be read.
     """
+    if names.count(STDIN) > 1:
+        raise Trouble("standard input can be read but once", hint="give - once", status=Status.USAGE)
     return [(_named(name), [_of_stdin()] if name == STDIN else _of_file(name)) for name in names]
 
 

@@ -31,26 +31,45 @@ from safe_vllm.plan.steps import stepped
 NOTHING = Remembered()
 
 
-def make_plan(
+def scene_of(
     intent: Intent,
     profile: Profile,
-    because: str,
+    *,
     machine: Machine,
     dialect: Dialect,
     environment: Mapping[str, str],
     config: Config = None,
-    known_bad: tuple[KnownBad, ...] = (),
-    without: Collection[str] = (),
-    remembered: Remembered = NOTHING,
     kept_from_ray: Collection[str] = (),
+) -> Scene:
+    """Return what a plan is made of, for what the operator asked for; what is known to fail is not looked up yet."""
+    return Scene(
+        profile=profile,
+        machine=machine,
+        dialect=dialect,
+        environment=environment,
+        config=config,
+        model=_model_shape(intent.words, machine, config),
+        pins=intent.pins,
+        kept_from_ray=kept_from_ray,
+    )
+
+
+def make_plan(
+    intent: Intent,
+    scene: Scene,
+    because: str,
+    without: Collection[str] = (),
+    *,
+    known_bad: tuple[KnownBad, ...] = (),
+    remembered: Remembered = NOTHING,
 ) -> Plan:
-    """Return the plan for what the operator asked for, on this machine, with the operator's environment.
+    """Return the plan for what the operator asked for in this scene, whose profile was chosen ``because`` of that.
 
     ``without`` names rungs that vLLM refused: those below do not make their change. Such a rung stays where it is, so
     every rung down to the last refused one is as before. Raises ``Trouble`` for a ``--start-at`` that there is not.
     """
-    model, allowed = model_shape(intent.words, machine, config), within(profile, intent.pins, dialect)
-    scene = Scene(allowed, machine, dialect, environment, config, model, None, intent.pins, kept_from_ray)
+    profile = scene.profile
+    scene = replace(scene, profile=within(profile, scene.pins, scene.dialect))
     scene = replace(scene, bad=known_fault(_at_the_top(intent.words, scene), scene, known_bad))
     ladder = _ladder(intent.words, scene, without, profile)
     first = ladder.rungs[0].words
@@ -58,18 +77,18 @@ def make_plan(
     ladder = _as_started(ladder, start, scene)
     set_by_us = {name for rung in ladder.rungs for name, _ in rung.environment}
     return Plan(
-        profile.name,
-        because,
-        ladder,
-        start.place,
-        start.because,
-        scene.unread(set_by_us),
-        (*_remarks(intent, profile, first, scene), *ray_notes(first, set_by_us, scene)),
-        intent.pins,
-        Rung(AS_ASKED, intent.words) if intent.observes_only else None,
-        start.forgets,
-        start.caches,
-        _fixed_in(scene),
+        profile=profile.name,
+        because=because,
+        ladder=ladder,
+        entry=start.place,
+        entry_because=start.because,
+        unread=scene.unread(set_by_us),
+        notes=(*_remarks(intent, profile, first, scene), *ray_notes(first, set_by_us, scene)),
+        pins=scene.pins,
+        observed=Rung(AS_ASKED, intent.words) if intent.observes_only else None,
+        forgets=start.forgets,
+        caches=start.caches,
+        fixed_in=_fixed_in(scene),
     )
 
 
@@ -93,7 +112,7 @@ def _as_started(ladder: Ladder, start: Start, scene: Scene) -> Ladder:
     return replace(ladder, rungs=tuple(with_fresh_caches(rung, *around) for rung in ladder.rungs))
 
 
-def model_shape(words: Words, machine: Machine, config: Config) -> ModelShape:
+def _model_shape(words: Words, machine: Machine, config: Config) -> ModelShape:
     """Return what is known of the model's shape: by its files, else by its name."""
     if machine.model is not None:
         return machine.model

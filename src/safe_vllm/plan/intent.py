@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PREFIX = "SAFE_VLLM_"
+"""How the variables of our options begin."""
 SWITCHED_ON = ("1", "true", "t", "yes", "y", "on")
 """What ``SAFE_VLLM_OFF`` may say, in any case, to have plain vLLM."""
+
+
+def is_switched_on(value: str) -> bool:
+    """Return whether that is what a value of ``SAFE_VLLM_OFF`` says."""
+    return value.strip().lower() in SWITCHED_ON
 
 
 PINS = (

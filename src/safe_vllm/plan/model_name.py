@@ -7,11 +7,11 @@ one costs a rung that vLLM refuses, or some speed, never a launch.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from safe_vllm.machine.facts import ModelShape, WeightFormat
 from safe_vllm.plan.edit import Config
-from safe_vllm.plan.flags import read
+from safe_vllm.plan.flags import end_of_options, is_flag_like, read, scan
 from safe_vllm.plan.secrets import hide, without_secrets
 
 FORMATS: tuple[tuple[str, WeightFormat], ...] = (
@@ -42,6 +42,20 @@ EXPERTS = (
 )
 """``-A3B`` counts the parameters that are active for a token: only models with experts have such a number."""
 
+DEFAULT = "Qwen/Qwen3-0.6B"
+"""What vLLM serves where no model is named, in every release from 0.11 to 0.33:
+
+https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/config/model.py#L92
+https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/config/model.py#L155
+"""
+CONFIG = "--config"
+"""Where it is there and the file names no model either, vLLM ends:
+
+https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/utils/argparse_utils.py#L579
+"""
+NO_NAME = r"-?\d[\d.,]*|[\[{].*"
+"""Numbers and JSON: values of flags, and no model."""
+
 
 def name_in(words: Sequence[str], config: Config = None) -> str | None:
     """Return the model that the words after ``vllm serve`` name, where that can be told without knowing every flag."""
@@ -49,6 +63,31 @@ def name_in(words: Sequence[str], config: Config = None) -> str | None:
         return words[0]
     named = read(words, config).setting("--model").value
     return str(named) if named else None
+
+
+def nameless(words: Sequence[str], config: Config = None) -> str | None:
+    """Return what vLLM does where no model is named; ``None``: one is, or that cannot be told."""
+    has_file = CONFIG in words
+    if name_in(words, config) or (has_file and config is None) or not _is_all_flags(words):
+        return None
+    if has_file:
+        return "none is named, neither in the command nor in the --config file, and vLLM ends; name it behind `serve`"
+    return f"none is named, vLLM takes its own default ({DEFAULT})"
+
+
+def _is_all_flags(words: Sequence[str]) -> bool:
+    """Whether every word is a flag or its value. What follows a flag that we do not know may be the model."""
+    end = end_of_options(words)
+    known = {at for found in scan(words) for at in range(found.at, found.at + found.size)}
+    rest = (at for at in range(end) if at not in known and not is_flag_like(words[at]))
+    return not words[end + 1 :] and all(_is_value(words, at, known) for at in rest)
+
+
+def _is_value(words: Sequence[str], at: int, known: Container[int]) -> bool:
+    """Whether a word is the value of the flag that stands before it and that we do not know."""
+    flag = words[at - 1] if at else ""
+    follows = at - 1 not in known and is_flag_like(flag) and "=" not in flag
+    return follows and ("." in flag or re.fullmatch(NO_NAME, words[at], re.DOTALL) is not None)
 
 
 def shown_name(name: str | None) -> str | None:

@@ -45,6 +45,8 @@ class End:
 
     status: int
     reason: str
+    advice: tuple[str, ...] = ()
+    """What may help, where the end calls for a person who knows the engine."""
 
 
 def after(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | End:
@@ -134,10 +136,8 @@ def _pointed(ladder: Ladder, history: Sequence[Past], budget: Budget) -> Next | 
     if not is_given_up(history, budget):
         why = f"the same rung once more, because none below helps against a fault of {verdict.suspect}"
         return _next(history, budget, last.rung, f"{why}: {verdict.reason}")
-    advice = f"; what may help: {'; '.join(verdict.advice)}" if verdict.advice else ""
-    return End(
-        Status.SPENT, f"no rung is left that helps against a fault of {verdict.suspect}: {verdict.reason}{advice}"
-    )
+    why = f"no rung is left that helps against a fault of {verdict.suspect}: {verdict.reason}"
+    return End(Status.SPENT, why, verdict.advice)
 
 
 def _below(ladder: Ladder, history: Sequence[Past]) -> list[int]:

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safe_vllm.errors import reason_of
+from safe_vllm.errors import Trouble, reason_of
 
 NAME = "safe-vllm"
 OF_THE_SYSTEM = Path("/var/lib") / NAME
 """Where systemd puts ``StateDirectory=safe-vllm`` of a system service."""
+ELSEWHERE = "give the --state-dir of the launch, where it had one"
+"""What to do where no state directory was found."""
 MODE = 0o711
 """Others may enter, to read in ``run`` what runs; all else in it is for its owner alone."""
 
@@ -32,7 +34,10 @@ def to_write(asked: str | None, environment: Mapping[str, str], *, creates: bool
 
     Whoever owns it can put code in the place of caches, so another user's is refused unless it was ``asked`` for.
     """
-    path = _chosen(asked, environment)
+    try:
+        path = _chosen(asked, environment)
+    except OSError as error:  # the working directory is gone, from which a relative one counts
+        return StateDirectory(None, f"{asked}: cannot be made: {reason_of(error)}; nothing is remembered, {_ELSEWHERE}")
     if path is None:
         hint = "give --state-dir, or set STATE_DIRECTORY, XDG_STATE_HOME or HOME"
         return StateDirectory(None, f"there is no place to remember what breaks and what holds; {hint}")
@@ -79,10 +84,22 @@ def make(path: Path, mode: int = MODE) -> None:
 def to_read(asked: str | None, environment: Mapping[str, str], system: Path = OF_THE_SYSTEM) -> tuple[Path, ...]:
     """Return the directories that exist of those in which launches may have left something, the likeliest first.
 
-    One that was ``asked`` for is the only one.
+    One that was ``asked`` for is the only one. Raises Trouble where it is missing.
     """
-    places = [Path(asked).absolute()] if asked else [*_of_systemd(environment), system, *_of_user(environment)]
-    return tuple(place for place in dict.fromkeys(places) if _is_directory(place))
+    found = tuple(place for place in places(asked, environment, system) if _is_directory(place))
+    if asked and not found:
+        raise Trouble(f"{asked}: there is no such directory", hint="give the --state-dir of the launch")
+    return found
+
+
+def places(asked: str | None, environment: Mapping[str, str], system: Path = OF_THE_SYSTEM) -> tuple[Path, ...]:
+    """Return the directories in which launches may have left something, whether they exist or not."""
+    if not asked:
+        return tuple(dict.fromkeys((*_of_systemd(environment), system, *_of_user(environment))))
+    try:
+        return (Path(asked).absolute(),)
+    except OSError:  # as above: nothing can be there
+        return (Path(asked),)
 
 
 _ELSEWHERE = "give another --state-dir"

@@ -8,7 +8,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from safe_vllm.errors import reason_of
 from safe_vllm.patience import Clerk
+from safe_vllm.printable import as_utf8
 
 VERSION = 1
 """Of the form of events. It grows when a field changes its meaning or goes, not when one comes."""
@@ -56,6 +58,8 @@ class EventLog:
         self._path = path
         self._clerk = Clerk(self._append, ROOM)
         self._failure: str | None = None
+        self._is_torn = False
+        """Whether the file ends in the middle of an event."""
         self._late_since: float | None = None
         """When the file was first too slow to be waited for, since it last kept up; in monotonic seconds."""
         self._is_full = False
@@ -73,7 +77,7 @@ class EventLog:
         """Append one event."""
         if self._path is None:
             return
-        line = json.dumps(event, ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
+        line = as_utf8(json.dumps(event, ensure_ascii=False)).encode() + b"\n"
         self._is_full = not self._clerk.give(line)
         self._wait(0.0 if self._late_since else WAIT_S)
 
@@ -94,9 +98,17 @@ class EventLog:
         try:
             descriptor = os.open(self._path, flags, 0o600)
             try:
-                os.write(descriptor, line)
+                self._write_whole(descriptor, line)
             finally:
                 os.close(descriptor)
-            self._failure = None
         except OSError as error:
-            self._failure = f"{self._path}: {error.strerror}"
+            self._failure = f"{self._path}: {reason_of(error)}"
+
+    def _write_whole(self, descriptor: int, line: bytes) -> None:
+        """Write a line, after a newline where the last one was cut off: it is lost then, and this one is not."""
+        whole = b"\n" + line if self._is_torn else line
+        written = os.write(descriptor, whole)
+        if written:
+            self._is_torn = written < len(whole)
+        is_cut = written < len(whole)
+        self._failure = f"{self._path}: only a part of an event found room" if is_cut else None

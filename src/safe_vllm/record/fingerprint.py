@@ -17,7 +17,7 @@ from safe_vllm.plan.edit import Config
 from safe_vllm.plan.model_name import name_in, shown_name
 from safe_vllm.plan.profile import Profile
 from safe_vllm.plan.secrets import hide_variable
-from safe_vllm.record.shape_flags import shape
+from safe_vllm.plan.shape_flags import shape
 
 FORM = 1
 """To be raised when a rung of the same name comes to change something else: what broke before is no evidence then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.edit import Config, Words
@@ -12,9 +12,9 @@ from safe_vllm.plan.grammar import DATA_PARALLEL, EXPERT_PARALLEL, PIPELINE_PARA
 from safe_vllm.plan.ladder import Rung
 from safe_vllm.plan.model_name import name_in
 from safe_vllm.plan.settings import autotune, moe_backend
+from safe_vllm.plan.shape_flags import option
 from safe_vllm.plan.veil import Veil
 from safe_vllm.record.incident import Setting, Variable
-from safe_vllm.record.shape_flags import spellings
 
 PREFIXES = (
     "VLLM_ FLASHINFER_ TRTLLM_ CUDA_ CUBLAS_ CUDNN_ NCCL_ NVIDIA_ NVSHMEM_ UCX_ TORCH PYTORCH_ TRITON_ OMP_ HF_ "
@@ -54,17 +54,6 @@ def variables(environment: Mapping[str, str], unread: Collection[str], veil: Vei
     for name in sorted(filter(_matters, environment)):
         is_told = not name.startswith(NAMES_ALONE)
         yield Variable(name, veil.variable(name, environment[name]) if is_told else None, name in unread)
-
-
-def option(words: Sequence[str], name: str, config: Config = None) -> str | None:
-    """Return the value of a flag that takes one, also of one that no rung changes; ``None``: it is not given."""
-    values = [place.values[0] for place in spellings(words, config) if place.flag.name == name and not place.key]
-    return values[-1] if values else None
-
-
-def has(words: Sequence[str], name: str) -> bool:
-    """Return whether a flag is given; ``--no-`` and the rest of it: whether it is switched off."""
-    return any(name == (place.flag.name if place.is_on else place.flag.negative) for place in spellings(words, None))
 
 
 def settings(words: Words, environment: Mapping[str, str], config: Config, veil: Veil) -> Iterator[Setting]:

@@ -13,6 +13,7 @@ from safe_vllm.machine.levels import GpuMemory, Level
 from safe_vllm.plan.command import Command
 from safe_vllm.plan.explain import difference
 from safe_vllm.plan.ladder import Plan, Rung
+from safe_vllm.plan.running import Running
 from safe_vllm.plan.veil import Veil, veil_of
 from safe_vllm.record import incident_xid
 from safe_vllm.record.incident import (
@@ -30,7 +31,7 @@ from safe_vllm.record.incident import (
     Times,
     Untried,
 )
-from safe_vllm.record.incident_advice import Running, opening
+from safe_vllm.record.incident_advice import opening
 from safe_vllm.record.incident_command import command_line, settings, variables
 from safe_vllm.record.incident_ladder import untried
 from safe_vllm.record.incident_surroundings import gpu_memory, gpus, host, versions
@@ -38,8 +39,6 @@ from safe_vllm.verdict.evidence import Observations, Verdict
 
 MOST = 64
 """Of whatever there may be many of."""
-ADVICE_FOLLOWS = "; what may help: "
-"""What a decision says before it repeats the advice."""
 LOADED = "the output names it: what is kept there was in use, and may have brought the fault"
 BLAMED = "the same fault struck in the same phase twice, and what is kept there was kept between"
 
@@ -210,9 +209,8 @@ def _sequel(found: Material, veil: Veil) -> Sequel:
 
 
 def _decision(decision: str, reason: str) -> str:
-    """Return what was decided, without what the report says elsewhere: why vLLM died, and what may help."""
-    short, _, _ = decision.partition(ADVICE_FOLLOWS)
-    return short if short == reason else short.removesuffix(f": {reason}")
+    """Return what was decided, without what the report says elsewhere: why vLLM died."""
+    return decision if decision == reason else decision.removesuffix(f": {reason}")
 
 
 def _untried(found: Material) -> Iterator[Untried]:

@@ -1,6 +1,7 @@
 """The directory of reports: each in a directory of its own, whole or not there, and never more than a set amount.
 
-Everything here blocks for as long as the disk does: a running launch asks in a thread.
+Everything here blocks for as long as the disk does: a running launch asks in a thread. Reports are only shown, so those
+of another user are read too: root looks into what a service wrote.
 """
 
 from __future__ import annotations
@@ -92,11 +93,16 @@ def find(state: Path, name: str) -> Listed | tuple[str, ...]:
     return _look_at(paths[names[0]]) if len(names) == 1 else names
 
 
+def at(path: Path) -> Listed | None:
+    """Return the report that lies at a path, whatever the state directory. Raises OSError."""
+    return _look_at(path) if NAME.fullmatch(path.name) and path.is_dir() else None
+
+
 def text_of(found: Listed, output: str = "text") -> str:
     """Return a report as it was written, as Markdown or, where ``output`` says so, as JSON. Raises Trouble."""
     path = found.path / (DATA if output == "json" else REPORT)
     try:
-        content = read(path)
+        content = read(path, of_anyone=True)
     except (Unfit, OSError) as error:
         reason = str(error) if isinstance(error, Unfit) else reason_of(error)
         raise Trouble(f"{path}: cannot be read: {reason}", hint="look at the other files there") from None
@@ -212,11 +218,11 @@ def _look_at(path: Path) -> Listed:
     year, month, day, hour, minute, second, fault = parts.groups()
     known = Listed(path.name, path, f"{year}-{month}-{day}T{hour}:{minute}:{second}Z", fault)
     try:
-        return _told(known, read(path / DATA))
+        return _told(known, read(path / DATA, of_anyone=True))
     except OSError as error:
-        return _damaged(known, f"{DATA} cannot be read: {reason_of(error)}")
+        return replace(known, problem=f"{DATA} cannot be read: {reason_of(error)}")
     except (Unfit, ValueError, RecursionError) as error:
-        return _damaged(known, f"{DATA} is damaged: {error}")
+        return replace(known, problem=f"{DATA} is damaged: {error}")
 
 
 def _told(known: Listed, content: bytes | None) -> Listed:
@@ -227,11 +233,8 @@ def _told(known: Listed, content: bytes | None) -> Listed:
         raise Unfit("it was written by another version of safe-vllm")
     texts = dict(_texts(found))
     attempt = found.get("attempt")
-    return Listed(
-        known.name,
-        known.path,
-        known.time,
-        known.fault,
+    return replace(
+        known,
         rung=texts.get("rung"),
         attempt=attempt if isinstance(attempt, int) else None,
         launch=texts.get("launch"),
@@ -244,7 +247,3 @@ def _texts(found: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for name, value in {**found, **(death if isinstance(death, dict) else {})}.items():
         if isinstance(value, str):
             yield name, value
-
-
-def _damaged(known: Listed, problem: str) -> Listed:
-    return Listed(known.name, known.path, known.time, known.fault, problem=problem)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from safe_vllm.errors import reason_of
+from safe_vllm.printable import on_one_line
 from safe_vllm.record import files, memory
 from safe_vllm.record.files import Unfit
 from safe_vllm.record.rungs_file import Record, Rung
@@ -70,18 +71,18 @@ def summary(about: Mapping[str, Any]) -> str:
     version = software.get("vllm") if isinstance(software, dict) else None
     devices = [f"{count} x {name}" for name, count in gpus.items()] if isinstance(gpus, dict) else []
     parts = [about.get("model"), f"vLLM {version}" if version else None, *devices]
-    return ", ".join(printable(part) for part in parts if part) or "nothing is known of it"
+    return ", ".join(on_one_line(part) for part in parts if part) or "nothing is known of it"
 
 
 def rung_lines(record: Record) -> tuple[str, ...]:
     """Return what is remembered of each rung, in words."""
-    return tuple(f"{printable(name)} {said}" for name, rung in record.rungs.items() if (said := _told(rung)))
+    return tuple(f"{on_one_line(name)} {said}" for name, rung in record.rungs.items() if (said := _told(rung)))
 
 
 def _told(rung: Rung) -> str:
     if rung.held:
         return f"held ({times(rung.times_held)})"
-    return f"broke ({times(rung.times_broken)}): {printable(rung.broken.fault)}" if rung.broken else ""
+    return f"broke ({times(rung.times_broken)}): {on_one_line(rung.broken.fault)}" if rung.broken else ""
 
 
 def times(count: int) -> str:
@@ -96,8 +97,3 @@ def _kept(path: Path) -> Kept:
         return Kept(path, None, str(reason))
     except OSError as error:
         return Kept(path, None, reason_of(error))
-
-
-def printable(text: object) -> str:
-    """Return a text without letters that a terminal would obey or cannot show: what a file holds is anybody's."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))

@@ -15,8 +15,8 @@ from typing import Any
 from safe_vllm import atomic
 from safe_vllm.errors import reason_of
 from safe_vllm.record.directory import make
-from safe_vllm.record.files import LARGEST_BYTES
-from safe_vllm.record.rungs_file import DEEPEST, is_deeper
+from safe_vllm.record.files import Unfit, read
+from safe_vllm.record.rungs_file import DEEPEST, is_deeper, plain_json
 
 FOLDER = "run"
 ENDING, LOCK_ENDING, NEW_ENDING = ".json", ".lock", ".new"
@@ -104,11 +104,10 @@ def others_live(directory: Path, launch: str) -> bool:
 def _run(path: Path) -> Run:
     is_alive = _is_alive(path)
     try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(LARGEST_BYTES))
+        found = plain_json(read(path, of_anyone=True) or b"")
     except OSError as error:
         return Run(path, is_alive, {}, f"{path}: {reason_of(error)}")
-    except (ValueError, RecursionError):
+    except (Unfit, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or is_deeper(found, DEEPEST):
         return Run(path, is_alive, {}, f"{path}: it is no JSON of ours")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
@@ -89,7 +90,7 @@ def empty(fingerprint: str, about: Mapping[str, Any]) -> Record:
 def parse(content: bytes, fingerprint: str) -> Record:
     """Return what a file of this fingerprint holds. Raises Unfit."""
     try:
-        found = json.loads(content.decode())
+        found = plain_json(content)
     except (ValueError, RecursionError):
         raise Unfit("it is damaged") from None
     version = found.get("v") if isinstance(found, dict) else None
@@ -101,11 +102,33 @@ def parse(content: bytes, fingerprint: str) -> Record:
         raise Unfit("it is damaged: values lie too deep in one another")
     try:
         record = convert(found, Record)
-    except (ValidationError, OverflowError) as error:
+    except ValidationError as error:
         raise Unfit(f"it is damaged: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    except (ValueError, OverflowError):  # JSON can write more letters than any encoding has
+        raise Unfit("it is damaged: it has a key or a number that is none") from None
+    if not all(_is_path(rung.held.caches) for rung in record.rungs.values() if rung.held and rung.held.caches):
+        raise Unfit("it is damaged: no directory can be called as those of the caches")
     if record.fingerprint != fingerprint:
         raise Unfit("it is of another fingerprint than its name says")
     return record
+
+
+def plain_json(content: bytes) -> Any:
+    """Return what JSON says, null for a number that only Python knows. Raises ValueError, RecursionError."""
+    return json.loads(content.decode(), parse_constant=lambda _: None, parse_float=_finite)
+
+
+def _finite(digits: str) -> float | None:
+    value = float(digits)
+    return value if isfinite(value) else None
+
+
+def _is_path(text: str) -> bool:
+    """Return whether something can be called so; bytes that are no UTF-8 have letters of their own in Python."""
+    try:
+        return b"\0" not in text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 def is_deeper(value: object, levels: int) -> bool:

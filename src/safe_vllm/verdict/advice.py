@@ -43,6 +43,8 @@ class Advice(Advised):
     compute_capabilities: tuple[str, ...] = ()
     xids: tuple[int, ...] = ()
     """Of the line that is the cause."""
+    signatures: tuple[str, ...] = ()
+    """Names of what the line that is the cause may show."""
     fixed_in: tuple[tuple[str, str], ...] = ()
     """Packages, with the versions that make the advice needless."""
 
@@ -71,8 +73,11 @@ def _fits(conditions: tuple[_Condition, ...]) -> bool:
 def _conditions(entry: Advice, verdict: Verdict) -> Iterator[_Condition]:
     """Yield what ``entry`` demands. What nothing tells is left to the reader, in words."""
     setup = verdict.setup
+    line = next(iter(verdict.evidence), None)
     if entry.xids:
-        yield _Condition(xids.number(next(iter(verdict.evidence), None)) in entry.xids)
+        yield _Condition(xids.number(line) in entry.xids)
+    if entry.signatures:
+        yield _Condition(line.signature in entry.signatures if line else None)
     for wanted, found in (
         (entry.faults, verdict.fault),
         (entry.suspects, verdict.suspect),

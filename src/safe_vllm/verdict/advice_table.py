@@ -10,7 +10,7 @@ from safe_vllm.verdict.advice import PACKAGES, Advice, Table
 from safe_vllm.verdict.evidence import FAULTS, PHASES, SUSPECTS
 
 _WORDS = {"faults": FAULTS, "suspects": SUSPECTS, "phases": frozenset(PHASES)}
-_LISTS = frozenset({*_WORDS, "backends", "gpus", "architectures", "compute_capabilities", "sets"})
+_LISTS = frozenset({*_WORDS, "backends", "gpus", "architectures", "compute_capabilities", "signatures", "sets"})
 _TEXTS = frozenset({"text", "link", "leaves_out", "makes"})
 _MADE = ("process", "gpu", "stacks")
 _NO_CONDITIONS = _TEXTS | {"sets", "needs_tuning"}

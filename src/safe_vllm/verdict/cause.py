@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from safe_vllm.verdict import ends, xids
 from safe_vllm.verdict.evidence import Evidence, Observations, ProcessEnd
+from safe_vllm.verdict.guesses import guess
 from safe_vllm.verdict.reading import (
+    BY_HAND,
     INTERRUPTED,
     KILLED,
     ORDERLY,
     TERMINATED,
     Reading,
     credible,
-    guess,
     named,
     read,
     root,
@@ -52,18 +53,20 @@ def _was_told_to_stop(reading: Reading, seen: Observations) -> bool:
     if ends.signal_of(seen.leader_status) in ends.ASKED_SIGNALS:
         return True
     told = reading.stopping
-    if told is None or seen.ended_by_us or (reading.deaths and not _was_torn_down(reading, told)):
+    if told is None or seen.ended_by_us or (reading.deaths and not _was_torn_down(reading, told, seen)):
         return False
     if seen.leader_status not in (0, None) and told.signature != INTERRUPTED:
         return False
+    if told.signature == BY_HAND and (named(reading) or guess(reading, seen)):
+        return False  # whoever gave up on it
     killed = ends.by_fault(seen.ends)
     return killed is None or killed.at_s > told.at_s
 
 
-def _was_torn_down(reading: Reading, told: Evidence) -> bool:
+def _was_torn_down(reading: Reading, told: Evidence, seen: Observations) -> bool:
     """Whether the deaths are those of a stop that reached the workers first: nothing else tells why."""
-    by_stop = told.signature == INTERRUPTED or reading.deaths[0].signature == TERMINATED
-    return by_stop and not (named(reading) or guess(reading))
+    by_stop = told.signature in (INTERRUPTED, BY_HAND) or reading.deaths[0].signature == TERMINATED
+    return by_stop and not (named(reading) or guess(reading, seen))
 
 
 def _by_signal(reading: Reading, seen: Observations) -> Cause | None:
@@ -82,10 +85,10 @@ def _by_weaker_lines(reading: Reading, seen: Observations) -> Cause | None:
     if line and (has_ended or line.fault == "hang"):
         return Cause(line.fault or "unknown", line, suspect=line.suspect)
     killed = ends.by_kill(seen.ends)
-    report = next((e for e in reading.deaths if e.signature == KILLED), None)
+    report = next((e for e in reading.deaths if e.signature.startswith(KILLED)), None)
     if killed or report or ends.signal_of(seen.leader_status) == ends.KILL:
         return Cause("unknown", report, killed, was_killed=True)
-    line = guess(reading) if has_ended else None
+    line = guess(reading, seen) if has_ended else None
     return Cause(line.fault or "unknown", line, suspect=line.suspect) if line else None
 
 

@@ -14,10 +14,16 @@ MOST_RECORDS = 64
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
 
+# as rsyslog, JSON written twice, and terminals show the escape character
+_SHOWN_ESCAPES = ("#033[", "\\x1b[", "\\u001b[", "\\033[", "^[[")
+_SHOWN_ANSI = re.compile(f"(?:{'|'.join(map(re.escape, _SHOWN_ESCAPES))})[0-9;]*m")
+
 # Ray prints equal lines of several workers once, and says so behind them
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\](?: \(Ray deduplicates logs by default\..*)?$")
 _PREFIX = re.compile(r"\(([A-Za-z][\w.:=-]*(?: [\w.:=-]+){0,3}?) pid=\d+(?:, [^()]{0,80})?\)(?: |$)")
-_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+_LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_LEVEL = rf"(?P<level>{_LEVELS})"
+_DATE = r"\d\d-\d\d \d\d:\d\d:\d\d"
 _CLOCK = r"(?P<date>\d\d-\d\d) (?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?"
 _SOURCE = r"(?P<source>[\w./<>-]+):\d+"
 _LETTERS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
@@ -29,6 +35,8 @@ _LAYOUTS = tuple(
         rf"{_LEVEL} {_CLOCK} \[?{_SOURCE}\](?: |$)",
         # FlashInfer
         rf"\d{{4}}-{_CLOCK} - {_LEVEL} - {_SOURCE} - [\w.]+: ",
+        # Python's own formatter, as logging configurations have it: time, name, level
+        rf"\d{{4}}-{_CLOCK} - (?P<source>[A-Za-z_][\w.]*) - {_LEVEL} - ",
         # torch's C++ side, "[rank0]:[E606 17:08:46.97 Name.cpp:1] ", and glog, "E0606 17:08:46.97 123 name.py:1] "
         rf"(?:\[(?P<process>rank\d+)\]:)?\[?(?P<level>[IWEF])(?:\d{{3,4}} \d\d:\d\d:\d\d[.\d]*(?: +\d+)?)? {_SOURCE}\]"
         r"(?: |$)",
@@ -54,7 +62,18 @@ _WRAPPER = re.compile(
     r"|\d{4}-\d\d-\d\dT[\d:]{8}\S* [\w.-]+ [\w.@/-]+\[\d+\]: "
     r"|\d{4}-\d\d-\d\dT[\d:]{8}[.,\d]*(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?(?![A-Z]+ [\w.:]+: )"
     r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} [\w.-]+ [\w.@/-]+(?:\[\d+\])?: "
+    r"|\[ *\d+\.\d{6}\] [\w.-]+ [\w.@/-]+\[\d+\]: "
 )
+# what anything may begin with, and a store's front only where a record of vLLM's follows: a time, a bracketed time,
+# the place in a file, or the names of a pod and its container
+_LOOSE_WRAPPER = re.compile(
+    r"(?:(?:\d{4}-\d\d-\d\d[ T]|[A-Z][a-z]{2} [ \d]\d )?\d\d:\d\d:\d\d[.,\d]*Z? +|\d{10}(?:\.\d+)? "
+    r"|\[(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d[.,\d]*Z?\]:? +|(?:[\w./-]+[:-])?\d+[:-]"
+    r"|[a-z0-9.-]+ (?:› )?[a-z0-9.-]+ )"
+    rf"(?=\([A-Za-z][\w.:=-]*(?: [\w.:=-]+){{0,3}}? pid=\d+[,)]|(?:{_LEVELS})(?: {_DATE}|: {{2,5}}\S)"
+    rf"|safe-vllm: |\d{{4}}-{_DATE},\d{{3}} - )"
+)
+_MOST_WRAPPERS = 3
 _ACCESS = re.compile(r'\S{1,80} - "(?P<method>[A-Z]+) (?P<path>.*) HTTP/[\d.]+" (?P<status>\d{3})(?: |$)')
 # formatters agree on little more than that there are a level, a message and a traceback
 _LEVEL_KEYS = ("levelname", "level", "severity", "log.level")
@@ -98,13 +117,19 @@ def clean(line: bytes) -> str:
     """Return ``line`` as text without colours, line end and Ray's remark on repetitions, invalid bytes replaced."""
     text = line[:LONGEST_BYTES].decode("utf-8", "replace").rstrip("\r\n")
     text = _ANSI.sub("", text) if "\x1b" in text else text
+    text = _SHOWN_ANSI.sub("", text) if any(escape in text for escape in _SHOWN_ESCAPES) else text
     return _REPEATED.sub("", text) if "x across cluster]" in text else text
 
 
 def after_wrapper(text: str) -> int:
-    """Return where ``text`` begins behind what a log's store put in front of it."""
-    wrapper = _WRAPPER.match(text)
-    return wrapper.end() if wrapper else 0
+    """Return where ``text`` begins behind what the stores of a log put in front of it, one in front of the other."""
+    at = 0
+    for _ in range(_MOST_WRAPPERS):
+        wrapper = _WRAPPER.match(text, at) or _LOOSE_WRAPPER.match(text, at)
+        if wrapper is None:
+            break
+        at = wrapper.end()
+    return at
 
 
 def parse(text: str) -> Record:

@@ -98,7 +98,7 @@ class _Life:
             was_ready=seen.was_ready or phase == "serving",
             said=(notes.fault, notes.suspect) if notes.fault else None,
             leader_status=notes.status if knows else exit_status,
-            is_over=is_over or notes.is_over,
+            is_over=is_over or notes.is_over or seen.is_over,
             ends=tuple(replace(end, at_s=seen.ended_at_s) for end in notes.ends),
             ended_by_us=notes.ended_by_us,
             canary="failed" if notes.canary_failed else seen.canary,

@@ -17,6 +17,7 @@ KILLED = "death-by-kill"
 STOPPING = "shutdown-triggered"
 ORDERLY = "orderly-shutdown"
 INTERRUPTED = "shutdown-by-interrupt"
+BY_HAND = "interrupted-by-hand"
 STALLED = "no-tokens"
 WAITING = "shm-broadcast-wait"
 MODEL_FRAME = "model-frame"
@@ -24,8 +25,10 @@ IMPORT_FRAME = "import-frame"
 IMPORT = "guess-import"
 COMPILED_FRAME = "compiled-code-frame"
 STORED_FRAME = "stored-code-frame"
+PINNED_FRAME = "pinned-memory-frame"
+ENGINE_UP = "engine-up"
 TERMINATED = "death-by-term"
-_FRAMES = frozenset({MODEL_FRAME, IMPORT_FRAME, COMPILED_FRAME, STORED_FRAME})
+_FRAMES = frozenset({MODEL_FRAME, IMPORT_FRAME, COMPILED_FRAME, STORED_FRAME, PINNED_FRAME})
 _TOLD_TO_SERVE = frozenset({"banner", "api-server-version", "arguments"})
 _ENGINE_BEGAN = frozenset({"engine-configuration", "loading-model", "nccl-begins"})
 
@@ -43,6 +46,8 @@ _ENDS_A_START = _FROM_CLIENTS | {"no-gpu", "unsupported-gpu", "toolchain", "driv
 """Faults that end a start before the first kernel of the model: one that a kernel fault follows did not."""
 _NEAR_S = 60.0
 _STALL_S = 60.0
+_NEAR_LINES = 60
+"""How far from what it tells a frame of the same traceback may stand."""
 _STALE_S = 900.0
 """Ranks may wait ten minutes for one whose GPU broke; what came longer ago did no harm."""
 
@@ -58,20 +63,22 @@ class Reading:
     deaths: tuple[Evidence, ...]
     """Reports that an engine process is gone, until the server was told to stop."""
     frames: tuple[Evidence, ...]
-    """Frames of tracebacks that read the model, import vLLM itself, or run code that was compiled earlier."""
+    """Frames of tracebacks that read the model, import vLLM itself, run code that was compiled, or pin memory."""
     stopping: Evidence | None
     """vLLM's note, at any time, that it was told to stop or that it winds itself down."""
     earlier: tuple[Evidence, ...]
     """Lethal faults that an answer followed: of another engine, perhaps."""
     is_before_engine: bool = False
     """Whether the API server began, and no engine ever did: what fails then is what was asked for."""
+    is_engine_up: bool = False
+    """Whether an engine, at any time, said that it has nothing more to prepare."""
 
 
 def read(lines: Sequence[Evidence]) -> Reading:
     """Sort the evidence."""
     last = max((place for place, e in enumerate(lines) if e.signature in (ANSWERED, UP)), default=-1)
     before, after = lines[: last + 1], lines[last + 1 :]
-    stopping = next((e for e in lines if e.signature in (STOPPING, ORDERLY, INTERRUPTED)), None)
+    stopping = next((e for e in lines if _is_stop(e)), None)
     return Reading(
         roots=tuple(e for e in after if e.kind == "root" and _counts(e) and not _was_survived(e, after)),
         weak=tuple(e for e in after if e.kind == "echo" and (_counts(e) or e.signature.startswith(GUESS))),
@@ -80,7 +87,13 @@ def read(lines: Sequence[Evidence]) -> Reading:
         stopping=stopping,
         earlier=tuple(e for e in before if e.kind == "root" and e.fault in LETHAL),
         is_before_engine=_is_before_engine(lines),
+        is_engine_up=any(e.signature == ENGINE_UP for e in lines),
     )
+
+
+def _is_stop(line: Evidence) -> bool:
+    by_hand = line.signature == BY_HAND and not ends.is_engine(line.process)
+    return by_hand or line.signature in (STOPPING, ORDERLY, INTERRUPTED)
 
 
 def _is_before_engine(lines: Sequence[Evidence]) -> bool:
@@ -134,7 +147,7 @@ def root(reading: Reading, seen: Observations) -> Evidence | None:
         if first := next((e for e in reading.roots if e.fault == fault), None):
             return first
     if reading.roots:
-        return _precise(reading.roots)
+        return _without_kernel(_precise(reading.roots), reading)
     if not (reading.deaths or seen.has_ended):
         return None
     died_at_s = _died_at_s(reading, seen)
@@ -158,6 +171,14 @@ def _precise(roots: Sequence[Evidence]) -> Evidence:
     return next((e for e in roots if e.fault in wanted and e.at_s - first.at_s <= _NEAR_S), first)
 
 
+def _without_kernel(line: Evidence, reading: Reading) -> Evidence:
+    """Return ``line`` as want of host memory where a call was refused that pins such memory: no kernel ran there."""
+    if line.fault != "launch-failure" or not line.can_be_caught or line.phase != "init":
+        return line
+    pinned = (e.number for e in reading.frames if e.signature == PINNED_FRAME and e.process == line.process)
+    return replace(line, fault="host-oom") if any(abs(n - line.number) <= _NEAR_LINES for n in pinned) else line
+
+
 def named(reading: Reading) -> Evidence | None:
     """Return the best line without a root: what names a fault before what only says that nothing moves."""
     told = [e for e in reading.weak if not e.signature.startswith(GUESS)]
@@ -170,26 +191,6 @@ def named(reading: Reading) -> Evidence | None:
         return others[0]
     stalls = _of(told, lambda name: name == STALLED)
     return stalls[0] if stalls and stalls[-1].at_s - stalls[0].at_s >= _STALL_S else None
-
-
-def guess(reading: Reading) -> Evidence | None:
-    """Return the exception that may tell most: the first of an engine, else the last, which nobody caught."""
-    guesses = [e for e in reading.weak if e.signature.startswith(GUESS)]
-    of_engine = [e for e in guesses if ends.is_engine(e.process)]
-    chosen = of_engine[0] if of_engine else guesses[-1] if guesses else None
-    if chosen and chosen.fault == "unknown" and reading.is_before_engine:
-        return replace(chosen, fault="bad-config")
-    if chosen is None or chosen.fault == "unknown":
-        return chosen
-    if chosen.phase != "init":
-        return replace(chosen, fault="unknown")
-    frames = {e.signature for e in reading.frames if e.process == chosen.process and e.number < chosen.number}
-    if chosen.signature == IMPORT or IMPORT_FRAME in frames:
-        # what is installed does not fit together, whatever model is asked for
-        return replace(chosen, fault="toolchain")
-    if frames & {COMPILED_FRAME, STORED_FRAME}:
-        return replace(chosen, fault="unknown")  # the configuration was good enough to be compiled for
-    return replace(chosen, fault="bad-model") if frames else chosen
 
 
 def relevant(line: Evidence | None, seen: Observations) -> tuple[Evidence, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from safe_vllm.verdict.evidence import Evidence, Observations
+from safe_vllm.verdict.last_words import is_uncaught
 from safe_vllm.verdict.lines import clean, parse
 from safe_vllm.verdict.phase import STARTING
 from safe_vllm.verdict.scan import Scan
@@ -14,19 +15,6 @@ from safe_vllm.verdict.signatures import Signatures
 
 _DAY_S = 86400
 _TAIL_BYTES = 65536
-
-
-def observe_log(data: bytes, exit_status: int | None, signatures: Signatures) -> Observations:
-    """Return what ``data`` shows; ``exit_status`` is that of ``vllm serve``, ``None`` where nobody knows."""
-    return observe_chunks((data,), exit_status, signatures)
-
-
-def observe_chunks(chunks: Iterable[bytes], exit_status: int | None, signatures: Signatures) -> Observations:
-    """Like ``observe_log``, for a log that is read piece by piece."""
-    replay = Replay(signatures)
-    for chunk in chunks:
-        replay.feed(chunk)
-    return replace(replay.observations(), leader_status=exit_status)
 
 
 class Replay:
@@ -63,6 +51,7 @@ class Replay:
             was_ready=scan.phase in ("serving", "shutdown"),
             uptime_s=ended_at_s,
             ended_at_s=ended_at_s,
+            is_over=scan.phase in STARTING and is_uncaught(self._tail),
         )
 
 

@@ -87,11 +87,11 @@ class Scan:
 
     def health_answered(self) -> None:
         """Note that ``/health`` was answered: what follows is the first inference."""
-        self._progress = self._progress.enter("first-inference")
+        self._progress = self._progress.on_trial()
 
     def ready(self) -> None:
         """Note that a completion was answered: the server serves."""
-        self._progress = self._progress.busy()
+        self._progress = self._progress.ready()
 
     def settled(self, at_s: float) -> None:
         """Note that a request of ours was answered: what was printed before did no lasting harm."""

@@ -7,6 +7,7 @@ import re
 from safe_vllm.verdict import ends, xids
 from safe_vllm.verdict.cause import Cause
 from safe_vllm.verdict.evidence import Observations
+from safe_vllm.verdict.lines import after_wrapper
 
 _WHEN = {
     "init": "while it was starting",
@@ -52,6 +53,7 @@ _QUOTED = frozenset(
         "permission no-gpu driver unsupported-gpu toolchain board disk-full nccl-init"
     ).split()
 )
+_NO_VLLM = "vllm-missing"
 _LONGEST_QUOTE = 240
 _PREFIX = re.compile(r"^(?:\([^()]* pid=\d+\) )*(?:[A-Z]+ \d\d-\d\d [\d:]+ \[?[\w./-]+:\d+\] )?\s*")
 
@@ -63,6 +65,8 @@ def reason(cause: Cause, seen: Observations, phase: str) -> str:
         return "nothing in the output tells of a failure"
     if cause.fault == "stopped":
         return "it was told to stop by someone else"
+    if cause.line and cause.line.signature == _NO_VLLM:
+        return f"there is no vLLM to start: {quote(cause.line.text)}"
     if signal := _signal(cause, seen):
         return f"{_who(cause)} was killed by {signal} {when}"
     is_of_those_who_wait = cause.fault == "hang" and cause.line is not None and cause.line.kind == "echo"
@@ -79,8 +83,8 @@ def reason(cause: Cause, seen: Observations, phase: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Return what ``text`` says without the writer's prefix, shortened."""
-    said = _PREFIX.sub("", text).strip()
+    """Return what ``text`` says without what stored it and the writer's prefix, shortened."""
+    said = _PREFIX.sub("", text[after_wrapper(text) :]).strip()
     return said if len(said) <= _LONGEST_QUOTE else said[: _LONGEST_QUOTE - 1] + "…"
 
 

@@ -126,7 +126,10 @@ def write(actor: Actor, step: Step) -> None:
 
 
 def fork(actor: Actor, step: Step) -> None:
-    """Start a process called ``title`` that plays ``steps``; go on when it has made itself up, and so have its own."""
+    """Start a process called ``title`` that plays ``steps``; go on when it has made itself up, and so have its own.
+
+    With ``keeps_title``, it is called so in the journal only, and otherwise as the one that forked it.
+    """
     heard, told = os.pipe()
     child = os.fork()
     if child == 0:
@@ -136,7 +139,8 @@ def fork(actor: Actor, step: Step) -> None:
         if step.get("double") and os.fork():
             os._exit(0)
         born = Actor(step["title"], actor.attempt, actor.words)
-        _make_up(step["title"])
+        if not step.get("keeps_title"):
+            _make_up(step["title"])
         for name in ("SIGTERM", "SIGINT", "SIGCHLD"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         for name in step.get("ignores", ()):
@@ -284,6 +288,31 @@ def look_at(actor: Actor, step: Step) -> None:
     os.lstat(step["path"])
 
 
+def become_user(actor: Actor, step: Step) -> None:
+    """Be another user from now on, as what ``sudo`` starts is; the journal is not for them."""
+    os.setuid(step["uid"])
+
+
+def lock_memory(actor: Actor, step: Step) -> None:
+    """Wait for a page of the file ``path``, and for the lock on our memory that the one who waits there holds.
+
+    From then on nobody can read what is in our memory, such as our command line, before the page is there.
+    """
+    import ctypes
+    import mmap
+    import threading
+
+    new = ctypes.CDLL(None).mmap
+    new.restype = ctypes.c_void_p
+    new.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    page = new(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_SHARED, os.open(step["path"], os.O_RDONLY), 0)
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    threading.Thread(target=lambda: os.pread(memory, 8, page), daemon=True).start()
+    wait_for_file(actor, {"path": step["until"]})
+    mark(actor, {"name": "locked"})
+    new(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+
+
 def mark(actor: Actor, step: Step) -> None:
     """Tell the test that the scene has come to here."""
     actor.note("mark", name=step["name"])
@@ -347,6 +376,8 @@ STEPS = {
     "wait-until-watched": wait_until_watched,
     "hydra": hydra,
     "look-at": look_at,
+    "become-user": become_user,
+    "lock-memory": lock_memory,
     "mark": mark,
     "fill": fill,
     "repeat": repeat,

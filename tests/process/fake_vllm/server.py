@@ -111,7 +111,7 @@ def serve(actor: Actor, step: Step) -> None:
         while True:
             server.answer_one(listener)
     except Asked:
-        _stop_cleanly(actor)
+        _stop_cleanly(actor, server.unanswered)
     except EngineDead:
         _stop_as_if_clean(actor, step)
 
@@ -166,10 +166,15 @@ def _ended_child() -> tuple[int, int] | None:
     return (pid, os.waitstatus_to_exitcode(status)) if pid else None
 
 
-def _stop_cleanly(actor: Actor) -> NoReturn:
+def _stop_cleanly(actor: Actor, unanswered: list[socket.socket]) -> NoReturn:
+    """End the engine first, as vLLM does, then wait until whoever had asked hangs up, as its web server does."""
     _deafen()
     os.write(1, b"(APIServer pid=1) INFO 11-30 08:40:48 [launcher.py:137] [shutdown] API server: shutdown triggered\n")
     _end_children(actor)
+    for connection in unanswered:
+        connection.settimeout(None)
+        while connection.recv(4096):
+            pass
     os.write(2, b"INFO:     Finished server process [1]\n")
     actor.note("mark", name="clean shutdown")
     os._exit(0)

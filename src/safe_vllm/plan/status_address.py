@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -54,14 +53,14 @@ def apart_from(listens_at: Address, ports: Iterable[int]) -> None:
 
 def _host(text: str, six: str | None, four: str | None) -> str:
     if six is not None:
-        if not _is_ip(socket.AF_INET6, six):
+        if not _is_ip(6, six):
             raise _trouble(text, f"{six!r} is no IPv6 address")
         return six
     if four == "localhost":
         return _LOCAL
     if not four:
         raise _trouble(text, "it does not say at which address")
-    if not _is_ip(socket.AF_INET, four):
+    if not _is_ip(4, four):
         raise _trouble(text, f"{four!r} is no IP address, and names are not looked up")
     return four
 
@@ -73,12 +72,13 @@ def _port(text: str, port: str) -> int:
     return int(port)
 
 
-def _is_ip(family: int, text: str) -> bool:
+def _is_ip(version: int, text: str) -> bool:
+    import ipaddress  # only where there is an address to look at
+
     try:
-        socket.inet_pton(family, text)
-    except (OSError, ValueError):
+        return ipaddress.ip_address(text).version == version and "%" not in text
+    except ValueError:
         return False
-    return True
 
 
 def _trouble(text: str, what: str) -> Trouble:

@@ -23,7 +23,7 @@ from safe_vllm.plan.grammar import (
 )
 from safe_vllm.plan.secrets import hide
 from safe_vllm.plan.settings import AUTOTUNE_KEY, BACKEND_KEY, autotune, moe_backend
-from safe_vllm.record.shape_table import MORE, PLACES, SPECULATIVE_MODEL, SPECULATIVE_TOKENS
+from safe_vllm.plan.shape_table import MORE, PLACES, SPECULATIVE_MODEL, SPECULATIVE_TOKENS
 
 DRAFTER = {SPECULATIVE_METHOD: "method", SPECULATIVE_MODEL: "model", SPECULATIVE_TOKENS: "num_speculative_tokens"}
 """Flags that stand for keys of the drafter's configuration."""
@@ -116,6 +116,17 @@ def _of_more(words: Sequence[str], config: Config) -> Iterator[tuple[str, str]]:
 def spellings(words: Sequence[str], config: Config) -> tuple[Occurrence, ...]:
     """Return each place where a flag is spelled that decides what runs, those of the configuration file first."""
     return (*scan(config_words(config) if config else (), "config", _find), *scan(words, find=_find))
+
+
+def option(words: Sequence[str], name: str, config: Config = None) -> str | None:
+    """Return the value of a flag that takes one, also of one that no rung changes; ``None``: it is not given."""
+    values = [place.values[0] for place in spellings(words, config) if place.flag.name == name and not place.key]
+    return values[-1] if values else None
+
+
+def has(words: Sequence[str], name: str) -> bool:
+    """Return whether a flag is given; ``--no-`` and the rest of it: whether it is switched off."""
+    return any(name == (place.flag.name if place.is_on else place.flag.negative) for place in spellings(words, None))
 
 
 def _merged(places: Sequence[tuple[str, str]]) -> Mapping[str, object]:
