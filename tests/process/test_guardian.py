@@ -176,7 +176,7 @@ def test_p9_an_order_that_fails_is_carried_out_later(stage: Stage) -> None:
 
 
 def test_p8_where_no_limit_can_be_raised_more_processes_than_descriptors_are_all_ended(stage: Stage) -> None:
-    crowd = [fork(f"one-{number}", HOLD, ignores=DEAF) for number in range(50)]
+    crowd = [fork(f"one-{number}", HOLD, ignores=DEAF, double=True) for number in range(50)]
     run = stage.start([*crowd, *serve_ok()], prefix=("/bin/sh", "-c", 'ulimit -n 48; exec "$0" "$@"'))
     run.wait_until_ready()
     run.let_pass(5)  # for some more looks of the guardian
