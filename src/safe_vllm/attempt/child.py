@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safe_vllm.attempt import terminal
+from safe_vllm.attempt.tree import SHORTAGES
 from safe_vllm.early import STOP_SIGNALS
 from safe_vllm.errors import Status, Trouble, reason_of
 from safe_vllm.plan.command import Command
@@ -95,8 +96,9 @@ class Child:
         os.close(self.report)
 
 
-PASSES = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ETXTBSY)
+PASSES = (*SHORTAGES, errno.EAGAIN, errno.ETXTBSY)
 """What keeps a program from being executed now, and maybe not in a while."""
+LIMITS = "check the limits on processes, open files and memory"
 
 
 @contextmanager
@@ -105,15 +107,14 @@ def room() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "check the limits on processes, open files and memory"
-        raise Trouble(f"no process can be started: {reason_of(error)}", hint=hint, status=Status.PASSING) from error
+        raise Trouble(f"no process can be started: {reason_of(error)}", hint=LIMITS, status=Status.PASSING) from error
 
 
 def not_executed(program: str, number: int) -> Trouble:
     """Return what to say of a program that could not be executed, by the errno."""
     reason = reason_of(OSError(number, os.strerror(number)))
     if number in PASSES:
-        hint = "check the limits on processes, open files and memory, and start it again"
+        hint = f"{LIMITS}, and start it again"
         return Trouble(f"{program} cannot be executed now: {reason}", hint=hint, status=Status.PASSING)
     hint = "see its permissions and first line"
     return Trouble(f"{program} cannot be executed: {reason}", hint=hint, status=Status.NOT_EXECUTABLE)

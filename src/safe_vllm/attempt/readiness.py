@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from safe_vllm.attempt.calls import Calls
+from safe_vllm.attempt.tree import SHORTAGES
 from safe_vllm.plan.endpoint import Endpoint
 
 HEALTH_TIMEOUT_S = 10.0
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, ArithmeticError, RecursionError)
 """What an address that leads nowhere, or a server that talks nonsense, ends in."""
-NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+NO_ROOM = (*SHORTAGES, errno.ENOBUFS)
 ANSWER_LIMIT_BYTES = 1024 * 1024
 JSON = "application/json"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from safe_vllm.errors import Trouble, nearest
-from safe_vllm.plan.intent import PINS, PREFIX
+from safe_vllm.plan.intent import PINS, PREFIX, SWITCHED_ON
 from safe_vllm.plan.ladder import RUNG_NAMES
 from safe_vllm.plan.status_address import address
 
@@ -19,7 +19,7 @@ https://kubernetes.io/docs/concepts/services-networking/service/#environment-var
 """
 ALIKE = 0.72
 """From here on a name is taken for a misspelt one of ours; what is less alike may well be somebody else's."""
-TRUTHS = ("1", "true", "t", "yes", "y", "on", "0", "false", "f", "no", "n", "off")
+TRUTHS = (*SWITCHED_ON, "0", "false", "f", "no", "n", "off")
 
 Reader = Callable[[str], str | None]
 """Returns what a value should have been; ``None``: it is good."""
