@@ -219,7 +219,7 @@ def _prepare(inherited: set[int]) -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     prctl.become_subreaper()
-    prctl.rename(f"guardian of process {os.getppid()}")
+    prctl.rename(f"{tree.GUARDIAN} {os.getppid()}")
     return reader
 
 

@@ -8,6 +8,10 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+GUARDIAN = "guardian of process"
+"""How a guardian calls itself; the number of its launcher follows."""
+NAME_BYTES = 15
+"""So much of a title is the kernel's name for a process (TASK_COMM_LEN, less the NUL)."""
 OF_VLLM = "VLLM::"
 """How the titles begin that vLLM gives to its engines and workers."""
 FREEZE_LOOKS = 50

@@ -13,9 +13,6 @@ from safe_vllm.plan.endpoint import Endpoint
 if TYPE_CHECKING:
     from safe_vllm.machine.listeners import Listener, Sockets
 
-GUARDIAN = "guardian of pro"
-"""What the kernel calls the parent of a vLLM that another launcher started."""
-
 
 @dataclass
 class Address:
@@ -73,8 +70,9 @@ def _is_stranger(number: int, guardian: tree.Process) -> bool:
     known = tree.process(number)
     if known is None:
         return False
+    called = tree.GUARDIAN[: tree.NAME_BYTES]  # as the parent of a vLLM that another launcher started
     others = set(_ancestors(number)) - {guardian.pid, *_ancestors(os.getpid())}
-    return known.started < guardian.started or any(tree.name(other) == GUARDIAN for other in others)
+    return known.started < guardian.started or any(tree.name(other) == called for other in others)
 
 
 def _ancestors(number: int) -> Iterator[int]:
